@@ -1,0 +1,123 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""Import hook that lays this fork's `verl/` over the installed upstream `verl`, one module at a time.
+
+A file `verl/<path>.py` of the fork takes the place of upstream's module of that name; everything else comes from
+upstream. The shadowing module reaches the one it shadows under a private name, by an ordinary import:
+
+    from verl.trainer.ppo import ray_trainer__upstream
+
+A `.pth` file imports this module when any interpreter of the environment starts (Ray workers and spawned processes
+too), so it imports nothing but `os` and `sys` itself and answers for the name `verl` alone.
+"""
+
+import os
+import sys
+
+NAME = "verl"
+SUFFIX = "__upstream"
+_HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def _find_root():
+    """Folder of the fork's modules: inside this package in a regular install, `<clone>/verl` in an editable one."""
+    inside = os.path.join(_HERE, NAME)
+    return inside if os.path.isdir(inside) else os.path.join(os.path.dirname(os.path.dirname(_HERE)), NAME)
+
+
+ROOT = _find_root()
+
+
+def _is_upstream_location(entry):
+    # Only the real release has version/version. A clone of this fork, or any folder called verl, has not.
+    return os.path.isfile(os.path.join(entry or os.getcwd(), NAME, "version", "version"))
+
+
+def _upstream_package():
+    """The spec of upstream's top-level package, whichever finder knows it (wheel or any kind of editable install)."""
+    from importlib.machinery import PathFinder
+
+    for finder in sys.meta_path:
+        if finder is Finder or not hasattr(finder, "find_spec"):
+            continue
+        path = [entry for entry in sys.path if _is_upstream_location(entry)] if finder is PathFinder else None
+        spec = finder.find_spec(NAME, path)
+        if spec is not None and spec.origin:  # a namespace package has no origin, upstream has
+            return spec
+    return None
+
+
+def upstream(name):
+    """The spec of upstream's module `name`, as if this overlay were not there; None if upstream has no such module."""
+    from importlib.machinery import PathFinder
+
+    if name == NAME:
+        return _upstream_package()
+    parent_name = name.rpartition(".")[0]
+    parent = sys.modules.get(parent_name) or __import__(parent_name, fromlist=["_"])
+    inside = os.path.join(ROOT, "")
+    return PathFinder.find_spec(name, [p for p in parent.__path__ if not os.path.join(p, "").startswith(inside)])
+
+
+def _private_spec(fullname):
+    """The spec of `verl.a.b__upstream`: upstream's own verl/a/b.py under a second name."""
+    from importlib.machinery import ModuleSpec, SourceFileLoader
+
+    real = fullname[: -len(SUFFIX)]
+    found = upstream(real)
+    if found is None:
+        return None
+
+    class Spec(ModuleSpec):
+        # Relative imports inside the module must start from the package it was written for.
+        parent = real if found.submodule_search_locations else real.rpartition(".")[0]
+
+    spec = Spec(fullname, SourceFileLoader(fullname, found.origin), origin=found.origin)
+    spec.has_location, spec.cached = True, found.cached
+    return spec
+
+
+class Finder:
+    """Meta path finder for `verl` and what is below it."""
+
+    @staticmethod
+    def find_spec(fullname, path=None, target=None):
+        if fullname != NAME and not fullname.startswith(NAME + "."):
+            return None
+        from importlib.machinery import PathFinder
+
+        if fullname.endswith(SUFFIX):
+            return _private_spec(fullname)
+        folder = os.path.join(ROOT, *fullname.split(".")[1:])
+        # The fork's own verl/__init__.py only speaks to people whose clone was never installed: never load it here.
+        mine = PathFinder.find_spec(fullname, [os.path.dirname(folder)]) if fullname != NAME else None
+        if mine is not None and mine.submodule_search_locations is None:
+            return mine
+        base = upstream(fullname)
+        if base is None:
+            return mine
+        if not os.path.isdir(folder) or base.submodule_search_locations is None:
+            return base
+        spec = mine if mine is not None and mine.origin else base
+        spec.submodule_search_locations = [folder, *base.submodule_search_locations]
+        return spec
+
+
+def inherit(namespace):
+    """Run upstream's file of the calling module's name in `namespace`, the calling module's `globals()`.
+
+    First statement of an overlay module whose upstream functions must themselves see what the overlay redefines.
+    Where nothing of the kind is needed, import the private name instead.
+    """
+    spec = namespace["__spec__"]
+    base = upstream(spec.name)
+    kept = {key: namespace[key] for key in ("__name__", "__file__", "__doc__")}
+    namespace.update(__name__=spec.name, __file__=base.origin)
+    try:
+        exec(base.loader.get_code(base.name), namespace)  # noqa: S102  the pinned release's own file
+    finally:
+        namespace.update(kept)
+
+
+if Finder not in sys.meta_path:
+    sys.meta_path.insert(0, Finder)
