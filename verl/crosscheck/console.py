@@ -1,0 +1,29 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""The log lines that people grep for: one mark, flushed at once, coloured on a terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Literal
+
+COLOUR_VARIABLE = "VERL_CROSSCHECK_COLOUR"
+"""Environment variable, 1 or 0: set by the driver for processes whose output reaches its terminal through Ray."""
+
+_CODES = {"red": 31, "green": 32, "yellow": 33}
+
+
+def say(mark: str, line: str, colour: Literal["red", "green", "yellow"] | None = None) -> None:
+    """Print `line` behind `[mark]`; in colour if the output ends on a terminal and NO_COLOR is not set."""
+    text = f"{mark} {line}"
+    if colour and _coloured():
+        text = f"\033[{_CODES[colour]}m{text}\033[0m"
+    print(text, flush=True)  # noqa: T201  the log lines of the contract go to standard output
+
+
+def _coloured() -> bool:
+    if os.environ.get("NO_COLOR"):
+        return False
+    chosen = os.environ.get(COLOUR_VARIABLE)
+    return chosen == "1" if chosen is not None else sys.stdout.isatty()

@@ -1,0 +1,114 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""The manifest of a checkpoint folder: every file with its size, and what the checkpoint belongs to."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from dataclasses import asdict, dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from verl.crosscheck.errors import DamagedError
+from verl.crosscheck.exchange import layout
+
+SCHEMA = "verl-crosscheck/ckpt"
+SCHEMA_VERSION = 1
+MAX_SIZE_BYTES = 16 * 1024 * 1024
+"""A manifest has about 100 bytes a file; a larger one is not ours and is not read."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Mirrors the file. `files` maps names relative to the folder, with forward slashes, to sizes in bytes."""
+
+    schema: str
+    schema_version: int
+    about: dict[str, Any]
+    files: dict[str, int]
+
+    @classmethod
+    def of(cls, about: dict[str, object], sizes: dict[str, int]) -> Manifest:
+        return cls(SCHEMA, SCHEMA_VERSION, dict(about), dict(sizes))
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=1, ensure_ascii=False)
+
+
+def read_checked(folder: Path) -> Manifest:
+    """The manifest of `folder`, every file it lists having been found there with its size and this process's owner.
+
+    Upstream's native checkpoints are unpickled by its workers, so a file that anybody else could have put there must
+    never be reached: names may not leave the folder, and neither links nor unlisted files are accepted.
+
+    Raises:
+        DamagedError: no manifest, one of another kind, or files that are not as listed. Names the first one.
+    """
+    if not folder.is_dir() or folder.is_symlink():
+        raise _damaged(folder, f"expected a folder with a {layout.MANIFEST}, found {_kind(folder)}")
+    manifest = _parse(folder / layout.MANIFEST, folder)
+    for name, size_bytes in manifest.files.items():
+        _check_file(folder, name, size_bytes)
+    found = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if not p.is_dir() or p.is_symlink()}
+    unlisted = sorted(found - manifest.files.keys() - {layout.MANIFEST})
+    if unlisted:
+        raise _damaged(folder, f"{unlisted[0]!r} is there and the manifest does not list it")
+    return manifest
+
+
+def _parse(path: Path, folder: Path) -> Manifest:
+    try:
+        size_bytes = path.lstat().st_size
+        if not stat.S_ISREG(path.lstat().st_mode) or size_bytes > MAX_SIZE_BYTES:
+            raise _damaged(folder, f"{path.name} is not a regular file of at most {MAX_SIZE_BYTES} bytes")
+        data = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise _damaged(folder, f"it has no {path.name}, so its save was never completed") from None
+    except (OSError, ValueError, RecursionError) as e:
+        raise _damaged(folder, f"{path.name} is not JSON ({e})") from None
+    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+        raise _damaged(folder, f"{path.name} is not of the schema {SCHEMA!r}")
+    if data.get("schema_version") != SCHEMA_VERSION:
+        raise _damaged(
+            folder,
+            f"{path.name} has schema version {data.get('schema_version')!r}, expected {SCHEMA_VERSION}. "
+            "Run the same version of verl-crosscheck on both sides",
+        )
+    about, files = data.get("about"), data.get("files")
+    sizes_are_fine = isinstance(files, dict) and all(type(size) is int and size >= 0 for size in files.values())
+    if not isinstance(about, dict) or not files or not sizes_are_fine:
+        raise _damaged(folder, f"{path.name} lacks a valid 'about' or 'files'")
+    return Manifest(SCHEMA, SCHEMA_VERSION, about, files)
+
+
+def _check_file(folder: Path, name: str, size_bytes: int) -> None:
+    pure = PurePosixPath(name)
+    if pure.is_absolute() or ".." in pure.parts or "\0" in name or name != pure.as_posix():
+        raise _damaged(folder, f"the manifest lists {name!r}, which is no plain name inside the folder")
+    path = folder
+    for part in pure.parts:
+        path /= part
+        if path.is_symlink():
+            raise _damaged(folder, f"{name!r} is reached through a symbolic link")
+    try:
+        found = path.lstat()
+    except OSError:
+        raise _damaged(folder, f"{name!r} is listed with {size_bytes} bytes and is missing") from None
+    if not stat.S_ISREG(found.st_mode):
+        raise _damaged(folder, f"{name!r} is not a regular file")
+    if found.st_size != size_bytes:
+        raise _damaged(folder, f"{name!r} has {found.st_size} bytes, expected {size_bytes}")
+    if found.st_uid != os.geteuid():
+        raise _damaged(folder, f"{name!r} belongs to user {found.st_uid}, expected user {os.geteuid()}")
+
+
+def _kind(path: Path) -> str:
+    if path.is_symlink():
+        return "a symbolic link"
+    return "a file" if path.exists() else "nothing"
+
+
+def _damaged(folder: Path, reason: str) -> DamagedError:
+    return DamagedError(f"checkpoint {folder} is damaged: {reason}. It was not loaded; remove it and save it again")

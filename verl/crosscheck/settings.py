@@ -1,0 +1,81 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the user sets: the mode, and the checks of single values. Called by the typed configuration, before any worker.
+
+Imports nothing of verl, torch or ray.
+"""
+
+from __future__ import annotations
+
+import math
+from enum import Enum
+from typing import Any
+
+from verl.crosscheck.errors import SettingsError
+
+
+class ShareMode(str, Enum):
+    """Which of a run's two phases is tried on the other run's output."""
+
+    ROLLOUT = "rollout"
+    """Takes the other run's rollouts in place of own ones, trains, and saves its actor for the other run."""
+    CKPT = "ckpt"
+    """Generates, saves its rollouts for the other run, and loads that run's actor after each own update."""
+
+    @classmethod
+    def parse(cls, value: Any) -> ShareMode | None:
+        """The mode of a configuration value; None is off.
+
+        Raises:
+            SettingsError: neither null nor one of the modes, letter for letter.
+        """
+        if value is None:
+            return None
+        for mode in cls:
+            if value == mode.value and isinstance(value, str):
+                return mode
+        allowed = ", ".join(mode.value for mode in cls)
+        raise SettingsError(
+            f"trainer.share_data={value!r} is not a mode. Allowed: {allowed}, null (off). "
+            "Type trainer.share_data=ckpt on the run that keeps its own rollout, "
+            "trainer.share_data=rollout on the run that keeps its own training."
+        )
+
+
+def checked_seconds(key: str, value: Any) -> float:
+    """`value` as seconds.
+
+    Raises:
+        SettingsError: not a finite number above 0.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
+        raise SettingsError(f"{key}={value!r} is not a time. Expected seconds, a number above 0, such as {key}=7200.")
+    return float(value)
+
+
+def checked_share_dir(value: Any) -> str:
+    """`value` as a path.
+
+    Raises:
+        SettingsError: empty, not text, or with a NUL in it.
+    """
+    if not isinstance(value, str) or not value.strip() or "\0" in value:
+        raise SettingsError(
+            f"trainer.share_data_dir={value!r} is not a path. Name a directory that both runs can reach, "
+            "such as trainer.share_data_dir=/mnt/shared/crosscheck."
+        )
+    return value
+
+
+def refuse_skip_with_share(mode: ShareMode | None, skip_rollout: bool) -> None:
+    """Rollout skip replays this run's old rollouts, the cross-check exchanges fresh ones: one would hide the other.
+
+    Raises:
+        SettingsError: both are on.
+    """
+    if mode is not None and skip_rollout:
+        raise SettingsError(
+            f"actor_rollout_ref.rollout.skip_rollout=True and trainer.share_data={mode.value} exclude each other: "
+            "a replayed rollout would hide what the cross-check looks for. "
+            "Type actor_rollout_ref.rollout.skip_rollout=False, or trainer.share_data=null."
+        )

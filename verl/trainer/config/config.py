@@ -1,0 +1,107 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""Adds `TrainerConfig`, the typed `trainer` section of the PPO configurations, to upstream's configuration classes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Optional
+
+from verl.base_config import BaseConfig
+from verl.crosscheck.settings import ShareMode, checked_seconds, checked_share_dir
+from verl.trainer.config import config__upstream as _base
+from verl.trainer.config.config__upstream import *  # noqa: F403
+
+__all__ = [*_base.__all__, "TrainerConfig"]
+
+
+def __getattr__(name: str) -> Any:  # upstream's names outside its __all__, such as ModuleConfig
+    return getattr(_base, name)
+
+
+@dataclass
+class TrainerConfig(BaseConfig):
+    """The `trainer` section: upstream 0.7.1's keys with upstream's meaning, and those of the cross-check.
+
+    Only the cross-check's keys are validated here; upstream's are used by upstream as they are. Read-only after
+    construction, like every `BaseConfig`.
+
+    Raises:
+        SettingsError: a `share_data*` key has a value that is not allowed; the message lists the allowed ones.
+    """
+
+    balance_batch: bool = True
+    """Reorder rows so that data-parallel ranks get about equal token counts."""
+    total_epochs: int = 30
+    """Passes over the training data; used only if `total_training_steps` is null."""
+    total_training_steps: Optional[int] = None
+    """Steps of the whole run; null derives them from `total_epochs`."""
+    project_name: str = "verl_examples"
+    """Name of the project in the loggers and in checkpoint paths."""
+    experiment_name: str = "gsm8k"
+    """Name of the run in the loggers and in checkpoint paths."""
+    logger: list[str] = field(default_factory=lambda: ["console", "wandb"])
+    """Back ends that metrics go to."""
+    log_val_generations: int = 0
+    """Validation samples to log at each validation; 0 logs none."""
+    rollout_data_dir: Optional[str] = None
+    """Folder for the training samples of each step as JSON lines; null writes none."""
+    validation_data_dir: Optional[str] = None
+    """Folder for the validation samples as JSON lines; null writes none."""
+    nnodes: int = 1
+    """Nodes of the actor's resource pool."""
+    n_gpus_per_node: int = 8
+    """Accelerators a node; on a CPU, ranks."""
+    save_freq: int = -1
+    """Steps between the run's own checkpoints; -1 saves none."""
+    esi_redundant_time: int = 0
+    """Seconds of margin when a checkpoint is forced before the machine's lease ends."""
+    resume_mode: str = "auto"
+    """`auto`, `disable` or `resume_path`."""
+    resume_from_path: Optional[str] = None
+    """A `global_step_*` folder; read only with `resume_mode=resume_path`."""
+    val_before_train: bool = True
+    """Validate before the first step."""
+    val_only: bool = False
+    """Stop after that first validation."""
+    test_freq: int = -1
+    """Steps between validations; -1 validates never."""
+    critic_warmup: int = 0
+    """First step in which the actor is updated; until then only the critic is, and no `ckpt_{index}` is exchanged."""
+    default_hdfs_dir: Optional[str] = None
+    """Remote folder that checkpoints are copied to; null copies none."""
+    del_local_ckpt_after_load: bool = False
+    """Remove local copies of remote checkpoints once loaded."""
+    default_local_dir: Optional[str] = None
+    """Folder of the run's own checkpoints; the YAML derives it from project and experiment."""
+    max_actor_ckpt_to_keep: Optional[int] = None
+    """Own actor checkpoints to keep; null keeps all."""
+    max_critic_ckpt_to_keep: Optional[int] = None
+    """Own critic checkpoints to keep; null keeps all."""
+    ray_wait_register_center_timeout: int = 300
+    """Seconds that workers may take to register with each other."""
+    device: str = "cuda"
+    """Device of the workers; upstream sets `npu` by itself on Ascend."""
+    use_legacy_worker_impl: str = "auto"
+    """`auto`, `enable` or `disable`."""
+    share_data: Optional[str] = None
+    """Cross-check mode: `rollout`, `ckpt` or null (off). See `verl.crosscheck.settings.ShareMode`."""
+    share_data_dir: str = "/tmp/verl/share_data_dir"  # noqa: S108  the contract's default; owner-only, checked at start
+    """Directory that both runs reach; made absolute once, in the driver."""
+    share_data_timeout_s: float = 7200.0
+    """Longest wait, in seconds, without a sign of progress of the other run."""
+
+    def __post_init__(self) -> None:
+        ShareMode.parse(self.share_data)
+        checked_share_dir(self.share_data_dir)
+        checked_seconds("trainer.share_data_timeout_s", self.share_data_timeout_s)
+
+    @classmethod
+    def from_section(cls, section: Mapping[str, Any]) -> "TrainerConfig":
+        """Convert a resolved `trainer` section. Keys that a recipe added with `+trainer.key=...` are left to it."""
+        known = {f.name for f in fields(cls)}
+        return cls(**{str(key): value for key, value in section.items() if key in known})
+
+    @property
+    def share_mode(self) -> ShareMode | None:
+        """The validated `share_data`; None is off."""
+        return ShareMode.parse(self.share_data)

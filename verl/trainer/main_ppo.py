@@ -1,0 +1,33 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""Checks the cross-check's settings and its directory before Ray starts; the rest is upstream's entry point.
+
+Upstream's file runs in this module's namespace, not under its private name, for two reasons: its `main` must call the
+`run_ppo` defined here, and Hydra takes the place of the configurations from the module that `main` belongs to.
+"""
+
+# ruff: noqa: F821  upstream's names come in by `inherit`
+from typing import Any
+
+from _verl_overlay import inherit
+
+inherit(globals())
+
+from verl.crosscheck.startup import prepare  # noqa: E402
+
+_upstream_run_ppo = run_ppo
+
+
+def run_ppo(config: Any, task_runner_class: Any = None) -> None:
+    """Upstream's `run_ppo`, after the cross-check's settings were validated and its directory was opened.
+
+    Raises:
+        SettingsError: a `share_data*` value is not allowed, or rollout skip is on as well.
+        DirectoryError: the exchange directory cannot be used by this process.
+    """
+    prepare(config)
+    _upstream_run_ppo(config, task_runner_class)
+
+
+if __name__ == "__main__":
+    main()
