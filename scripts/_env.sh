@@ -1,0 +1,62 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+# Sourced by the scripts beside it: makes the clone's virtual environment once, and remakes it when its inputs change.
+# Leaves the caller in the clone's folder with $VENV_PYTHON set. PYTHON=... chooses the interpreter.
+# shellcheck shell=bash
+
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+_supported() { # does this interpreter exist, is it 3.10 to 3.12, and can it make environments?
+    "$1" -c 'import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info < (3, 13))' 2>/dev/null
+}
+
+_find_python() {
+    local candidate
+    if [[ -n "${PYTHON:-}" ]]; then
+        _supported "$PYTHON" && echo "$PYTHON" && return
+        echo "PYTHON=$PYTHON is not a Python 3.10, 3.11 or 3.12 with venv: name another, or leave PYTHON out." >&2
+        return 1
+    fi
+    for candidate in python3 python3.12 python3.11 python3.10; do
+        _supported "$candidate" && echo "$candidate" && return
+    done
+    echo "No Python 3.10, 3.11 or 3.12 with venv found (python3 is $(python3 --version 2>&1 || true))." >&2
+    echo "Install one (Debian: python3 and python3-venv), or name it: PYTHON=/path/to/python3.11 $0" >&2
+    return 1
+}
+
+_fingerprint() { # of all that decides what is installed, the folder and the interpreter too
+    {
+        cat requirements-cpu.txt pyproject.toml setup.py overlay/verl_overlay.pth
+        pwd -P
+        "$VENV_PYTHON" -VV
+    } | sha256sum | cut -d' ' -f1
+}
+
+_install() {
+    echo "Installing the packages of requirements-cpu.txt into .venv (once; minutes)." >&2
+    "$VENV_PYTHON" -m pip install --quiet --disable-pip-version-check -r requirements-cpu.txt
+    "$VENV_PYTHON" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+}
+
+_ensure_environment() {
+    local stamp=.venv/crosscheck.stamp python
+    VENV_PYTHON="$PWD/.venv/bin/python"
+    if ! _supported "$VENV_PYTHON"; then
+        python="$(_find_python)"
+        "$python" -m venv --clear .venv
+    fi
+    if [[ "$(cat "$stamp" 2>/dev/null)" != "$(_fingerprint)" ]]; then
+        rm -f "$stamp"
+        _install
+        _fingerprint >"$stamp"
+    fi
+}
+
+# One at a time: a second script started meanwhile waits and then finds the environment made.
+exec 9>.venv.lock
+flock 9
+_ensure_environment
+exec 9>&-
+export VENV_PYTHON
