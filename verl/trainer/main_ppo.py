@@ -13,7 +13,7 @@ from _verl_overlay import inherit
 
 inherit(globals())
 
-from verl.crosscheck.startup import prepare  # noqa: E402
+from verl.crosscheck.startup import prepare, refuse_leftovers  # noqa: E402
 
 _upstream_run_ppo = run_ppo
 
@@ -23,9 +23,9 @@ def run_ppo(config: Any, task_runner_class: Any = None) -> None:
 
     Raises:
         SettingsError: a `share_data*` value is not allowed, or rollout skip is on as well.
-        DirectoryError: the exchange directory cannot be used by this process.
+        DirectoryError: the exchange directory cannot be used by this process, or a run has been there before.
     """
-    prepare(config)
+    refuse_leftovers(prepare(config))
     _upstream_run_ppo(config, task_runner_class)
 
 

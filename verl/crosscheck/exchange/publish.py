@@ -31,11 +31,11 @@ def publish_file(final: Path, write: Callable[[BinaryIO], object], *, replace: b
 
     Raises:
         PublishError: `final` exists and may not be replaced.
-        OSError, EncodingError: whatever `write` or the file system raised. Nothing is left behind in any of these cases.
+        OSError, EncodingError: from `write` or the file system. Nothing is left behind in any of these cases.
     """
     stage = layout.staging(final, _writer())
     with _removed_on_error(stage):
-        with open(os.open(stage, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), "w+b") as file:
+        with os.fdopen(os.open(stage, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), "w+b") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
@@ -58,7 +58,7 @@ def publish_folder(final: Path, fill: Callable[[Path], object], about: dict[str,
 
     Raises:
         PublishError: `final` exists, or `fill` left something that is no regular file, or no file at all.
-        Exception: whatever `fill` or the file system raised. Nothing is left behind in any of these cases.
+        Exception: from `fill` or the file system. Nothing is left behind in any of these cases.
     """
     _refuse_existing(final)
     stage = layout.staging(final, _writer())
@@ -94,8 +94,8 @@ def _removed_on_error(stage: Path) -> Iterator[None]:
 def _refuse_existing(final: Path) -> None:
     if final.name in os.listdir(final.parent):  # noqa: PTH208  a listing, not a look-up: NFS caches look-ups
         raise PublishError(
-            f"{final} already exists and was not made by this run now. Either another run in the same mode writes here, or an "
-            "earlier one did. Name an empty directory with trainer.share_data_dir=... on both sides"
+            f"{final} already exists and was not made by this run. Either another run in the same mode writes here, "
+            "or an earlier one did. Name an empty directory with trainer.share_data_dir=... on both sides"
         )
 
 

@@ -45,8 +45,10 @@ class Wait:
     report: Callable[[Waiting], None]
     clock: Clock = field(default_factory=SystemClock)
 
-    def until_listed(self, path: Path) -> float:
+    def until_listed(self, path: Path, marker: str | None = None) -> float:
         """Return once `path` is listed in its folder; the seconds that took.
+
+        With `marker`, `path` is a folder that is complete once it lists a file of that name.
 
         The folder is listed, not the path looked up: a network file system may answer a look-up from a cache that
         holds "not there" for a minute.
@@ -60,13 +62,13 @@ class Wait:
         while True:
             names = _names(path.parent)
             now_s = self.clock.monotonic_s()
-            if path.name in names:
+            if path.name in names and (marker is None or marker in _names(path)):
                 return now_s - start_s
             state = _state(path.parent, names)
             if state != seen:
                 seen, progress_s = state, now_s
             if now_s - progress_s >= self.timeout_s:
-                raise self._timeout(path, names, now_s - start_s, now_s - progress_s)
+                raise self._timeout(path, marker, names, now_s - start_s, now_s - progress_s)
             if now_s - reported_s >= REPORT_EVERY_S:
                 reported_s = now_s
                 self.report(Waiting(path, now_s - start_s, now_s - progress_s, self.timeout_s))
@@ -76,15 +78,19 @@ class Wait:
         pause_s = min(max(SHORTEST_POLL_S, POLL_SHARE_OF_WAIT * waited_s), LONGEST_POLL_S)
         return min(pause_s, max(self.timeout_s - since_progress_s, SHORTEST_POLL_S))
 
-    def _timeout(self, path: Path, names: list[str], waited_s: float, since_progress_s: float) -> WaitTimeoutError:
+    def _timeout(
+        self, path: Path, marker: str | None, names: list[str], waited_s: float, since_progress_s: float
+    ) -> WaitTimeoutError:
         kind = "rollout" if path.name.startswith("rollout") else "ckpt"
         present = layout.artefacts(names, kind)
         newest = f"the newest there is {kind}_{present[-1]}" if present else f"there is no {kind}_* at all"
+        if path.name in names:
+            newest = f"{path.name} is there and not complete, since it has no {marker}"
         peer_mode = "ckpt" if kind == "rollout" else "rollout"
         return WaitTimeoutError(
             f"waited {waited_s:.0f} s for {path.name} in {path.parent}, and nothing changed there for the last "
-            f"{since_progress_s:.0f} s; {newest}. Check that the other run (trainer.share_data={peer_mode}) is alive, that its "
-            f"trainer.share_data_dir names this same directory, and that both hosts see it. If its steps take "
+            f"{since_progress_s:.0f} s; {newest}. Check that the other run (trainer.share_data={peer_mode}) is alive, "
+            f"that its trainer.share_data_dir names this same directory, and that both hosts see it. If its steps take "
             f"longer than {self.timeout_s:.0f} s, raise trainer.share_data_timeout_s."
         )
 
@@ -92,6 +98,8 @@ class Wait:
 def _names(folder: Path) -> list[str]:
     try:
         return os.listdir(folder)  # noqa: PTH208
+    except NotADirectoryError:
+        return []
     except FileNotFoundError:
         raise DirectoryError(f"the exchange directory {folder} is gone; start both runs again with a new one") from None
 

@@ -4,14 +4,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Optional
+from typing import Any
 
 from verl.base_config import BaseConfig
 from verl.crosscheck.settings import ShareMode, checked_seconds, checked_share_dir
 from verl.trainer.config import config__upstream as _base
 from verl.trainer.config.config__upstream import *  # noqa: F403
 
-__all__ = [*_base.__all__, "TrainerConfig"]
+__all__ = [*_base.__all__, "TrainerConfig"]  # noqa: PLE0604  they are all strings
 
 
 def __getattr__(name: str) -> Any:  # upstream's names outside its __all__, such as ModuleConfig
@@ -33,7 +33,7 @@ class TrainerConfig(BaseConfig):
     """Reorder rows so that data-parallel ranks get about equal token counts."""
     total_epochs: int = 30
     """Passes over the training data; used only if `total_training_steps` is null."""
-    total_training_steps: Optional[int] = None
+    total_training_steps: int | None = None
     """Steps of the whole run; null derives them from `total_epochs`."""
     project_name: str = "verl_examples"
     """Name of the project in the loggers and in checkpoint paths."""
@@ -43,9 +43,9 @@ class TrainerConfig(BaseConfig):
     """Back ends that metrics go to."""
     log_val_generations: int = 0
     """Validation samples to log at each validation; 0 logs none."""
-    rollout_data_dir: Optional[str] = None
+    rollout_data_dir: str | None = None
     """Folder for the training samples of each step as JSON lines; null writes none."""
-    validation_data_dir: Optional[str] = None
+    validation_data_dir: str | None = None
     """Folder for the validation samples as JSON lines; null writes none."""
     nnodes: int = 1
     """Nodes of the actor's resource pool."""
@@ -57,7 +57,7 @@ class TrainerConfig(BaseConfig):
     """Seconds of margin when a checkpoint is forced before the machine's lease ends."""
     resume_mode: str = "auto"
     """`auto`, `disable` or `resume_path`."""
-    resume_from_path: Optional[str] = None
+    resume_from_path: str | None = None
     """A `global_step_*` folder; read only with `resume_mode=resume_path`."""
     val_before_train: bool = True
     """Validate before the first step."""
@@ -67,15 +67,15 @@ class TrainerConfig(BaseConfig):
     """Steps between validations; -1 validates never."""
     critic_warmup: int = 0
     """First step in which the actor is updated; until then only the critic is, and no `ckpt_{index}` is exchanged."""
-    default_hdfs_dir: Optional[str] = None
+    default_hdfs_dir: str | None = None
     """Remote folder that checkpoints are copied to; null copies none."""
     del_local_ckpt_after_load: bool = False
     """Remove local copies of remote checkpoints once loaded."""
-    default_local_dir: Optional[str] = None
+    default_local_dir: str | None = None
     """Folder of the run's own checkpoints; the YAML derives it from project and experiment."""
-    max_actor_ckpt_to_keep: Optional[int] = None
+    max_actor_ckpt_to_keep: int | None = None
     """Own actor checkpoints to keep; null keeps all."""
-    max_critic_ckpt_to_keep: Optional[int] = None
+    max_critic_ckpt_to_keep: int | None = None
     """Own critic checkpoints to keep; null keeps all."""
     ray_wait_register_center_timeout: int = 300
     """Seconds that workers may take to register with each other."""
@@ -83,7 +83,7 @@ class TrainerConfig(BaseConfig):
     """Device of the workers; upstream sets `npu` by itself on Ascend."""
     use_legacy_worker_impl: str = "auto"
     """`auto`, `enable` or `disable`."""
-    share_data: Optional[str] = None
+    share_data: str | None = None
     """Cross-check mode: `rollout`, `ckpt` or null (off). See `verl.crosscheck.settings.ShareMode`."""
     share_data_dir: str = "/tmp/verl/share_data_dir"  # noqa: S108  the contract's default; owner-only, checked at start
     """Directory that both runs reach; made absolute once, in the driver."""

@@ -1,0 +1,94 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the trainer calls: one object with two methods, whatever is switched on. Off is an object that does nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from omegaconf import OmegaConf
+
+from verl.crosscheck.identity import digest
+from verl.crosscheck.startup import prepare, refuse_leftovers
+from verl.protocol import DataProto
+
+Save = Callable[[str], object]
+Load = Callable[[str], object]
+
+
+class Hooks(Protocol):
+    """The two places of a step where something may happen."""
+
+    def wrap_rollout(self, manager: Any) -> None:
+        """Called once with the rollout manager, before its first use."""
+
+    def exchange_actor(self, load: Load, save: Save, about: Callable[[], dict[str, Any]]) -> dict[str, float]:
+        """Called after each actor update, before the weights are pushed. Returns seconds by name."""
+
+
+class NoHooks:
+    """Neither cross-check nor rollout skip."""
+
+    def wrap_rollout(self, manager: Any) -> None:
+        pass
+
+    def exchange_actor(self, load: Load, save: Save, about: Callable[[], dict[str, Any]]) -> dict[str, float]:
+        return {}
+
+
+class SkipHooks(NoHooks):
+    """Rollout skip with one file a call: in front of the very first call, which validation may make."""
+
+    def __init__(self, config: Any) -> None:
+        self._config = config
+
+    def wrap_rollout(self, manager: Any) -> None:
+        from verl.utils.rollout_skip import RolloutSkip
+
+        RolloutSkip(self._config, manager).wrap_generate_sequences()
+
+
+class ShareHooks:
+    """The cross-check of two runs."""
+
+    def __init__(self, config: Any, mode: str) -> None:
+        from verl.utils.share_data import ShareDataTest
+
+        self._mode = mode
+        self._share = ShareDataTest(config)
+
+    def wrap_rollout(self, manager: Any) -> None:
+        self._share.wrap_generate_sequences(self._mode, manager)
+
+    def exchange_actor(self, load: Load, save: Save, about: Callable[[], dict[str, Any]]) -> dict[str, float]:
+        return self._share.after_update_policy(self._mode, load, save, about())
+
+
+def hooks_for(config: Any) -> Hooks:
+    """The hooks that a run's whole configuration asks for.
+
+    Raises:
+        SettingsError, DirectoryError: see `verl.crosscheck.startup.prepare`.
+    """
+    trainer = prepare(config)
+    mode = trainer.share_mode
+    if mode is not None:
+        refuse_leftovers(trainer)
+        return ShareHooks(config, mode.value)
+    rollout = OmegaConf.select(config, "actor_rollout_ref.rollout") or {}
+    # With one file for all calls, upstream's own place (after the first validation) is the right one: that validation's
+    # rollouts must not be taken for training's.
+    if rollout.get("skip_rollout", False) and rollout.get("skip_index", True):
+        return SkipHooks(config)
+    return NoHooks()
+
+
+def actor_about(batch: DataProto, global_step: int) -> dict[str, Any]:
+    """What an actor update was made from, as plain JSON: the step, and the digest of the B rows in whatever order.
+
+    Runs of unequal data-parallel size balance the same rows into different orders, so order does not count.
+    """
+    tokens_BT = [batch.batch[key].cpu() for key in ("prompts", "responses") if key in batch.batch]
+    rows = sorted(digest(list(row)) for row in zip(*tokens_BT, strict=True))
+    return {"global_step": global_step, "batch_digest": digest(rows)}

@@ -1,0 +1,195 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""What was asked: the identity of prompts, and of one call of `generate_sequences`.
+
+Responses joined to other prompts than they answer train a model on nonsense without an error. So each rollout carries
+the identity of its call, and a reader compares it with its own before it uses a number of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+import torch
+
+from verl.crosscheck.errors import MismatchError
+
+PROMPT_KEYS = ("raw_prompt", "raw_prompt_ids", "full_prompts", "multi_modal_data", "input_ids", "prompts")
+"""Fields of a batch that say what is asked of the model, in 0.7.1 and in recipes on top of it. Others, such as image
+paths in `extra_info`, may differ between two hosts that ask the same."""
+
+PREVIEW_CHARS = 160
+
+
+class CallKind(str, Enum):
+    """What a call of `generate_sequences` is for."""
+
+    TRAINING = "training"
+    """Samples to train on."""
+    BASELINE = "baseline"
+    """Greedy samples that ReMax subtracts."""
+    VALIDATION = "validation"
+    """Samples that only metrics are computed from."""
+
+    @classmethod
+    def of(cls, meta_info: Mapping[str, Any]) -> CallKind:
+        """The kind, from the `meta_info` that the trainer sends along."""
+        if meta_info.get("validate", False):
+            return cls.VALIDATION
+        return cls.TRAINING if meta_info.get("do_sample", True) else cls.BASELINE
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """The prompts of a batch of B rows, in order.
+
+    Args:
+        digests: B hexadecimal digests, one a row.
+        previews: for each distinct digest, the start of its prompt as text, for messages.
+    """
+
+    digests: tuple[str, ...]
+    previews: Mapping[str, str]
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Prompts:
+        """Identify the rows of a batch from its fields of B rows: `PROMPT_KEYS` if any is there, else all but `uid`."""
+        keys = [key for key in PROMPT_KEYS if key in fields] or sorted(fields.keys() - {"uid"})
+        rows = list(zip(*(fields[key] for key in keys), strict=True))
+        digests = tuple(digest(row) for row in rows)
+        previews: dict[str, str] = {}
+        for row, row_digest in zip(rows, digests, strict=True):
+            if row_digest not in previews:
+                previews[row_digest] = _preview(row[0])
+        return cls(digests, previews)
+
+    def preview(self, row: int) -> str:
+        return self.previews.get(self.digests[row], self.digests[row])
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of `generate_sequences`.
+
+    Args:
+        index: how many calls came before it.
+        global_step: the trainer's step; None if the caller did not say.
+    """
+
+    index: int
+    kind: CallKind
+    global_step: int | None
+    prompts: Prompts
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "index": self.index,
+            "kind": self.kind.value,
+            "global_step": self.global_step,
+            "prompt_digests": list(self.prompts.digests),
+            "prompt_previews": dict(self.prompts.previews),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Call:
+        """Inverse of `to_json`.
+
+        Raises:
+            KeyError, TypeError, ValueError: `data` is not what `to_json` gives.
+        """
+        prompts = Prompts(tuple(map(str, data["prompt_digests"])), dict(data["prompt_previews"]))
+        step = data["global_step"]
+        return cls(int(data["index"]), CallKind(data["kind"]), None if step is None else int(step), prompts)
+
+
+def require_same_call(own: Call, recorded: Call, source: str, advice: str) -> None:
+    """Return if `recorded`, the call that a rollout answers, is the one that this run makes.
+
+    Args:
+        source: where the rollout lies.
+        advice: what to do about a difference.
+
+    Raises:
+        MismatchError: it is not; shows the call, the step and the first difference with both values.
+    """
+    difference = _first_difference(own, recorded)
+    if difference:
+        raise MismatchError(
+            f"{source} answers another call than this run's call {own.index} ({own.kind.value}, global step "
+            f"{own.global_step}): {difference}. Nothing of it was used. {advice}"
+        )
+
+
+def _first_difference(own: Call, recorded: Call) -> str | None:
+    for name in ("index", "kind", "global_step"):
+        mine, theirs = getattr(own, name), getattr(recorded, name)
+        if mine != theirs:
+            mine, theirs = (v.value if isinstance(v, Enum) else v for v in (mine, theirs))
+            return f"its {name.replace('_', ' ')} is {theirs}, expected {mine}"
+    ours, other = own.prompts, recorded.prompts
+    if len(ours.digests) != len(other.digests):
+        return f"its batch has {len(other.digests)} rows, expected {len(ours.digests)}"
+    rows = [row for row, pair in enumerate(zip(ours.digests, other.digests, strict=True)) if pair[0] != pair[1]]
+    if not rows:
+        return None
+    order = " (the same prompts in another order)" if sorted(ours.digests) == sorted(other.digests) else ""
+    return (
+        f"{len(rows)} of {len(ours.digests)} prompts differ{order}, first in row {rows[0]}: it asks "
+        f"{other.preview(rows[0])!r}, expected {ours.preview(rows[0])!r}"
+    )
+
+
+def digest(value: Any) -> str:
+    """Hexadecimal digest of a value by content: equal for equal prompts on any host, whatever object holds them."""
+    state = hashlib.blake2b(digest_size=16)
+    for chunk in _chunks(value):
+        state.update(len(chunk).to_bytes(8, "little"))
+        state.update(chunk)
+    return state.hexdigest()
+
+
+def _chunks(value: Any) -> Iterable[bytes]:
+    """Bytes that stand for `value`. Numpy scalars count as Python's, tuples as lists, dict keys without order."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, Mapping):
+        yield f"map {len(value)}".encode()
+        for key in sorted(value, key=str):
+            yield from _chunks(str(key))
+            yield from _chunks(value[key])
+    elif isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.dtype == object):
+        yield f"list {len(value)}".encode()
+        for item in value:
+            yield from _chunks(item)
+    else:
+        yield from _leaf(value)
+
+
+def _leaf(value: Any) -> tuple[bytes, bytes]:
+    """Kind and content of a value without parts."""
+    if isinstance(value, torch.Tensor):
+        flat = value.detach().cpu().contiguous().view(-1)
+        content = flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+        return f"tensor {value.dtype} {tuple(value.shape)}".encode(), content
+    if isinstance(value, np.ndarray):
+        return f"array {value.dtype} {value.shape}".encode(), value.tobytes()
+    if isinstance(value, bytes):
+        return b"bytes", value
+    if value is None or isinstance(value, str | bool | int | float):
+        return type(value).__name__.encode(), str(value).encode("utf-8", "surrogatepass")
+    if hasattr(value, "tobytes") and hasattr(value, "mode") and hasattr(value, "size"):  # a PIL image
+        return f"image {value.mode} {value.size}".encode(), value.tobytes()
+    return type(value).__name__.encode(), b""  # its text may hold an address, so only its kind counts
+
+
+def _preview(value: Any) -> str:
+    """The start of a prompt as a person would recognise it: the last message of a chat, or the value's text."""
+    if isinstance(value, list | tuple | np.ndarray) and len(value) and isinstance(value[-1], Mapping):
+        value = value[-1].get("content", value[-1])
+    text = str(value.tolist() if isinstance(value, torch.Tensor | np.ndarray) else value)
+    return text if len(text) <= PREVIEW_CHARS else text[:PREVIEW_CHARS] + "..."

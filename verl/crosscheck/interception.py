@@ -1,0 +1,68 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""Steps in front of a rollout manager's `generate_sequences`: takes the answer from elsewhere, or keeps a copy."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import sys
+from typing import Any, Protocol
+
+from verl.protocol import DataProto
+
+
+class RolloutSource(Protocol):
+    """Answers calls of `generate_sequences`. Blocking; may be called off the main thread, one call at a time."""
+
+    def begin(self, prompts: DataProto) -> Any:
+        """Count and identify a call; what it returns is given to the other two."""
+
+    def load(self, call: Any, prompts: DataProto) -> DataProto | None:
+        """The answer, or None if the engine is to give it."""
+
+    def save(self, call: Any, output: DataProto) -> None:
+        """Keep the engine's answer; may add to its `meta_info`."""
+
+
+def intercept(worker: Any, source: RolloutSource) -> None:
+    """Replace `worker.generate_sequences`; a second interception of the same worker does nothing.
+
+    Upstream's manager may be called by plain code and, in recipes, be awaited by a coroutine: both stay possible.
+    """
+    inner = worker.generate_sequences
+    if getattr(inner, "crosscheck_source", None) is not None:
+        return
+
+    @functools.wraps(inner)
+    def generate_sequences(prompts: DataProto, *args: Any, **kwargs: Any) -> Any:
+        if _called_by_coroutine():
+            return _generate_async(inner, source, prompts, args, kwargs)
+        call = source.begin(prompts)
+        output = source.load(call, prompts)
+        if output is None:
+            output = inner(prompts, *args, **kwargs)
+            source.save(call, output)
+        return output
+
+    generate_sequences.crosscheck_source = source  # type: ignore[attr-defined]
+    worker.generate_sequences = generate_sequences
+
+
+async def _generate_async(inner: Any, source: RolloutSource, prompts: DataProto, args: Any, kwargs: Any) -> DataProto:
+    """As the plain way, with waiting and disk access off the event loop, which other coroutines need."""
+    call = await asyncio.to_thread(source.begin, prompts)
+    output = await asyncio.to_thread(source.load, call, prompts)
+    if output is None:
+        output = inner(prompts, *args, **kwargs)
+        if inspect.isawaitable(output):
+            output = await output
+        await asyncio.to_thread(source.save, call, output)
+    return output
+
+
+def _called_by_coroutine() -> bool:
+    """Whether the caller of the function that asks is a coroutine, which then awaits (upstream's own rule)."""
+    frame = sys._getframe(2)
+    return bool(frame.f_code.co_flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR))
