@@ -1,0 +1,249 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""A record: tensors, numpy arrays and plain values, as one safetensors file that anyone can read and nobody executes.
+
+It knows nothing of RL. `publish.py` hands it an open file; readers hand it a path. What comes back equals what went in
+bit by bit, on the CPU and contiguous, with the order of all keys. The format is described in docs/format.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from verl.crosscheck.errors import EncodingError
+from verl.crosscheck.exchange.columns import (
+    EXPANSION_FACTOR,
+    EXPANSION_FLOOR_BYTES,
+    Budget,
+    Description,
+    plan_columns,
+    read_shape,
+    restore_columns,
+)
+from verl.crosscheck.exchange.dtypes import (
+    Form,
+    Source,
+    array_form,
+    array_type,
+    as_array,
+    as_tensor,
+    tensor_form,
+    tensor_type,
+)
+from verl.crosscheck.exchange.encoding import (
+    Decoder,
+    Encoder,
+    RefusedError,
+    array_source,
+    object_array,
+    tensor_source,
+)
+from verl.crosscheck.exchange.safetensors_file import (
+    MAX_ABOUT_BYTES,
+    Container,
+    MalformedError,
+    Part,
+    damaged,
+    read_container,
+    read_container_about,
+    write_parts,
+)
+
+_VALUES = "values.json"
+# What parsing a well-formed container of hostile content can raise, besides MalformedError.
+_PARSE_ERRORS = (MalformedError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError)
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """What a file holds. The keys of all mappings are str, and keep their order."""
+
+    tensors: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    """Dense tensors of any shape and device; they come back on the CPU, contiguous."""
+    arrays: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    """numpy arrays: bool, numbers, text, bytes, or objects (see `encoding.py` for what a cell may be)."""
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    """Values of the same language as object cells."""
+    about: Mapping[str, Any] = field(default_factory=dict)
+    """A small plain-JSON description that `read_about` gives without reading the body."""
+
+
+def write_record(file: BinaryIO, record: Record) -> int:
+    """Writes a record at the position of an open binary file that can seek; returns the bytes written.
+
+    Needs about two blocks (8 MiB) of memory on top of the record. Raises EncodingError, before anything is written,
+    for what has no representation, with the path to it; OSError from the file.
+    """
+    about = _about_text(record.about)
+    encoder = Encoder()
+    document: dict[str, Any] = {}
+    tensors = _sources(record.tensors)
+    arrays, objects = _split_arrays(record.arrays, encoder)
+    document["meta"] = _meta(record.meta, encoder)
+    for compact in (True, False):
+        tensor_columns, parts = plan_columns("tensors", tensors, compact=compact)
+        array_columns, array_parts = plan_columns("arrays", arrays, compact=compact)
+        document["tensors"] = [
+            [name, {"type": tensor_type(tensor.dtype), "shape": list(tensor.shape), **tensor_columns[name]}]
+            for name, tensor in record.tensors.items()
+        ]
+        document["arrays"] = [
+            [name, {"type": array.dtype.str, "shape": list(array.shape), **array_columns[name]}]
+            if name in arrays
+            else [name, objects[name]]
+            for name, array in record.arrays.items()
+        ]
+        parts += [*array_parts, *encoder.parts(), _json_part(document)]
+        if _restorable([*tensors.values(), *arrays.values()], encoder, parts):
+            break
+    return write_parts(file, parts, about)
+
+
+def read_record(path: Path) -> Record:
+    """Reads a record that `write_record` wrote.
+
+    DamagedError, with the path and what was expected and found, for a file that was cut off, altered in any bit, or is
+    not a record; FileNotFoundError when there is none. Nothing outside the file is read and nothing in it is executed.
+    """
+    try:
+        return _decode(read_container(path))
+    except (*_PARSE_ERRORS, RecursionError) as error:
+        problem = error if isinstance(error, MalformedError) else f"its content has no meaning ({error!r})"
+        raise damaged(path, problem) from None
+
+
+def read_about(path: Path) -> dict[str, Any]:
+    """The `about` of a record, from the header alone; raises as `read_record`, but does not see damage of the body."""
+    try:
+        return read_container_about(path)
+    except MalformedError as error:
+        raise damaged(path, error) from None
+
+
+def _about_text(about: Mapping[str, Any]) -> str:
+    plain = dict(about)
+    try:
+        text = json.dumps(plain, allow_nan=False, separators=(",", ":"))
+        same = json.loads(text) == plain
+    except (TypeError, ValueError, RecursionError) as error:
+        raise EncodingError(f"about: not plain JSON ({error}); use str, int, finite float, bool, None") from None
+    if not same or len(text) > MAX_ABOUT_BYTES:
+        raise EncodingError(
+            f"about: plain JSON of at most {MAX_ABOUT_BYTES} characters expected; tuples and keys that are not str do "
+            f"not come back from JSON as they were, and bulk belongs in meta"
+        )
+    return text
+
+
+def _sources(tensors: Mapping[str, torch.Tensor]) -> dict[str, Source]:
+    sources = {}
+    for name, tensor in tensors.items():
+        _check_name("tensors", name)
+        try:
+            if not isinstance(tensor, torch.Tensor):
+                raise RefusedError(
+                    f"a torch tensor expected, {type(tensor).__name__} found; store it in arrays or meta"
+                )
+            sources[name] = tensor_source(tensor)
+        except RefusedError as refused:
+            raise refused.at(f"tensors[{name!r}]") from None
+    return sources
+
+
+def _split_arrays(
+    arrays: Mapping[str, npt.NDArray[Any]], encoder: Encoder
+) -> tuple[dict[str, Source], dict[str, Description]]:
+    """Numeric arrays as sources, and object arrays as descriptions."""
+    sources: dict[str, Source] = {}
+    objects: dict[str, Description] = {}
+    for name, array in arrays.items():
+        _check_name("arrays", name)
+        try:
+            if not isinstance(array, np.ndarray):
+                raise RefusedError(f"a numpy array expected, {type(array).__name__} found; store it in tensors or meta")
+            if array.dtype == object:
+                objects[name] = {"type": "object", **encoder.cells(array)}
+            else:
+                sources[name] = array_source(array)
+        except RefusedError as refused:
+            raise refused.at(f"arrays[{name!r}]") from None
+    return sources, objects
+
+
+def _meta(meta: Mapping[str, Any], encoder: Encoder) -> list[list[Any]]:
+    pairs = []
+    for name, value in meta.items():
+        _check_name("meta", name)
+        try:
+            pairs.append([name, encoder.encode(value)])
+        except RefusedError as refused:
+            raise refused.at(f"meta[{name!r}]") from None
+    return pairs
+
+
+def _check_name(group: str, name: object) -> None:
+    if type(name) is not str or any("\ud800" <= letter <= "\udfff" for letter in name):
+        raise EncodingError(f"{group}[{name!r}]: a str without surrogates expected as key; rename it")
+
+
+def _json_part(document: dict[str, Any]) -> Part:
+    text = json.dumps(
+        document, ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False
+    ).encode()
+    data = np.frombuffer(text, np.uint8)
+    return Part(_VALUES, "U8", (len(text),), lambda: iter([data]))
+
+
+def _restorable(sources: list[Source], encoder: Encoder, parts: list[Part]) -> bool:
+    """Whether a reader's budget allows to restore the record from a file of this size."""
+    restored = encoder.restored_bytes + sum(source.form.size_bytes(tuple(source.data.shape)) for source in sources)
+    return restored <= EXPANSION_FLOOR_BYTES + EXPANSION_FACTOR * sum(part.size_bytes for part in parts)
+
+
+def _decode(container: Container) -> Record:
+    budget = Budget(container.size_bytes)
+    decoder = Decoder(container, budget)
+    text = container.views[_VALUES].tobytes()
+    document = json.loads(text, object_hook=decoder.hook, parse_constant=_refuse_constant)
+    tensors = {name: (_tensor_form(column["type"]), read_shape(column), column) for name, column in document["tensors"]}
+    numeric = {name: column for name, column in document["arrays"] if column["type"] != "object"}
+    types = {name: array_type(column["type"]) for name, column in numeric.items()}
+    arrays = {name: (_array_form(types[name]), read_shape(column), column) for name, column in numeric.items()}
+    restored_tensors = restore_columns(tensors, container, budget)
+    restored_arrays = restore_columns(arrays, container, budget)
+    return Record(
+        tensors={name: as_tensor(restored_tensors[name], column["type"]) for name, column in document["tensors"]},
+        arrays={
+            name: as_array(restored_arrays[name], types[name], arrays[name][1])
+            if name in numeric
+            else object_array(column)
+            for name, column in document["arrays"]
+        },
+        meta=dict(document["meta"]),
+        about=container.about,
+    )
+
+
+def _tensor_form(name: str) -> Form:
+    form = tensor_form(name)
+    if form is None:
+        raise MalformedError(f"unknown tensor type {name!r}")
+    return form
+
+
+def _array_form(dtype: np.dtype[Any]) -> Form:
+    form = array_form(dtype)
+    assert form is not None  # array_type checked it
+    return form
+
+
+def _refuse_constant(text: str) -> float:
+    raise MalformedError(f"{text} is not JSON")
