@@ -1,0 +1,276 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the exchange costs: file size, load time, memory while saving, interpreter start.
+
+    python -m recipe.crosscheck.bench_exchange [--rows 2048] [--out outputs/bench/exchange.json]
+
+The batch is what a rollout of single-turn text gives: `rows` prompts of up to 1024 tokens, padded on the left, and
+responses of up to 3072, padded on the right (0.37 GB for 2048 rows). Upstream's `DataProto.save_to_disk` and
+`load_from_disk` run in the same process on the same batch, taking turns with ours. Needs Linux (`/proc`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+PROMPT_TOKENS = 1024
+RESPONSE_TOKENS = 3072
+VOCABULARY = 150_000
+PAD_ID = 0
+LOAD_ROUNDS = 9
+START_ROUNDS = 41
+
+Figures = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the measurements share."""
+
+    rows: int
+    scratch: Path
+    """An empty directory on the disk under test."""
+
+
+# ---------------------------------------------------------------- the batch
+
+
+def rollout_batch(rows: int) -> Any:
+    """A rollout as upstream's DataProto: tensors (rows, tokens), object arrays (rows,), meta."""
+    import torch
+
+    from verl import DataProto
+
+    random = torch.Generator().manual_seed(20260101)
+    prompt_length = torch.randint(60, PROMPT_TOKENS, (rows, 1), generator=random)
+    response_length = torch.randint(100, RESPONSE_TOKENS + 1, (rows, 1), generator=random)
+    at_prompt, at_response = torch.arange(PROMPT_TOKENS), torch.arange(RESPONSE_TOKENS)
+    prompt_mask = (at_prompt >= PROMPT_TOKENS - prompt_length).long()
+    response_mask = (at_response < response_length).long()
+    ids = torch.randint(1, VOCABULARY, (rows, PROMPT_TOKENS + RESPONSE_TOKENS), generator=random)
+    attention_mask = torch.cat([prompt_mask, response_mask], dim=1)
+    input_ids = torch.where(attention_mask.bool(), ids, PAD_ID)
+    scores = torch.zeros(rows, RESPONSE_TOKENS)
+    scores.scatter_(1, response_length - 1, torch.rand(rows, 1, generator=random))
+    log_probs = -torch.rand(rows, RESPONSE_TOKENS, generator=random) * response_mask
+    tensors = {
+        "prompts": input_ids[:, :PROMPT_TOKENS].contiguous(),
+        "responses": input_ids[:, PROMPT_TOKENS:].contiguous(),
+        "response_mask": response_mask,
+        "input_ids": input_ids,
+        "attention_mask": attention_mask,
+        "position_ids": (attention_mask.cumsum(dim=1) - 1).clamp(min=0),
+        "rollout_log_probs": log_probs,
+        "rm_scores": scores,
+    }
+    return DataProto.from_dict(tensors, _non_tensors(rows), meta_info={"global_steps": 7, "temperature": 1.0})
+
+
+def _non_tensors(rows: int) -> dict[str, Any]:
+    """Object arrays as a data set of word problems gives; no two rows share an object."""
+    import numpy as np
+
+    story = "A farmer sells eggs at the market, and each egg costs more than the one before. "
+    columns: dict[str, list[Any]] = {
+        "raw_prompt": [[{"role": "user", "content": f"{i}: {story * 6}"}] for i in range(rows)],
+        "reward_model": [{"style": "rule", "ground_truth": str(i)} for i in range(rows)],
+        "extra_info": [
+            {
+                "split": "train",
+                "index": i,
+                "question": story * 3,
+                "answer": f"{story * 4} #### {i}",
+                "weights": [0.5, None],
+            }
+            for i in range(rows)
+        ],
+        "uid": [f"{i:08x}-0000-4000-8000-000000000000" for i in range(rows)],
+        "data_source": ["openai/gsm8k"] * rows,
+        "multi_modal_inputs": [{} for _ in range(rows)],
+    }
+    arrays = {name: np.empty(rows, dtype=object) for name in columns}
+    for name, values in columns.items():
+        for row, value in enumerate(values):
+            arrays[name][row] = value
+    return {**arrays, "__num_turns__": np.full(rows, 2, dtype=np.int32)}
+
+
+def batch_bytes(batch: Any) -> int:
+    """Size of the batch's tensors."""
+    return sum(tensor.nbytes for tensor in batch.batch.values())
+
+
+# ---------------------------------------------------------------- what is compared
+
+
+def save_ours(batch: Any, path: Path) -> None:
+    """Saves a DataProto as a record."""
+    from verl.crosscheck.exchange.record import Record, write_record
+
+    record = Record(dict(batch.batch.items()), batch.non_tensor_batch, batch.meta_info, {"kind": "benchmark"})
+    with path.open("wb") as file:
+        write_record(file, record)
+
+
+def load_ours(path: Path) -> Any:
+    """Loads a record as a DataProto."""
+    from verl import DataProto
+    from verl.crosscheck.exchange.record import read_record
+
+    record = read_record(path)
+    return DataProto.from_dict(dict(record.tensors), dict(record.arrays), meta_info=dict(record.meta))
+
+
+def save_upstream(batch: Any, path: Path) -> None:
+    """Saves a DataProto as upstream does."""
+    batch.save_to_disk(str(path))
+
+
+def load_upstream(path: Path) -> Any:
+    """Loads a DataProto as upstream does."""
+    from verl import DataProto
+
+    return DataProto.load_from_disk(str(path))
+
+
+# ---------------------------------------------------------------- measurements
+
+
+def measure_files(setting: Setting) -> Figures:
+    """Size on disk and time to load and save, upstream and ours taking turns, medians."""
+    batch = rollout_batch(setting.rows)
+    ours, upstream = setting.scratch / "ours.safetensors", setting.scratch / "upstream.pkl"
+    seconds: dict[str, list[float]] = {"load_ours": [], "load_upstream": [], "save_ours": [], "save_upstream": []}
+    for _ in range(3):
+        seconds["save_upstream"].append(_seconds(lambda: save_upstream(batch, upstream)))
+        seconds["save_ours"].append(_seconds(lambda: save_ours(batch, ours)))
+    _require_equal(batch, load_ours(ours))
+    for _ in range(LOAD_ROUNDS):
+        seconds["load_upstream"].append(_seconds(lambda: load_upstream(upstream)))
+        seconds["load_ours"].append(_seconds(lambda: load_ours(ours)))
+    median = {name: statistics.median(values) for name, values in seconds.items()}
+    return {
+        "batch_bytes": batch_bytes(batch),
+        "file_bytes": ours.stat().st_size,
+        "file_ratio": ours.stat().st_size / upstream.stat().st_size,
+        "load_speedup": median["load_upstream"] / median["load_ours"],
+        **{f"{name}_ms": value * 1000 for name, value in median.items()},
+    }
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    gc.collect()
+    start = time.perf_counter()
+    result = call()
+    taken = time.perf_counter() - start
+    del result
+    return taken
+
+
+def _require_equal(batch: Any, loaded: Any) -> None:
+    """Stops the benchmark when what was loaded is not what was saved."""
+    for name, tensor in batch.batch.items():
+        other = loaded.batch[name]
+        if other.dtype != tensor.dtype or not bool((other == tensor).all()):
+            raise SystemExit(f"bench_exchange: {name} came back different")
+    for name, array in batch.non_tensor_batch.items():
+        if array.tolist() != loaded.non_tensor_batch[name].tolist():
+            raise SystemExit(f"bench_exchange: {name} came back different")
+
+
+def measure_memory(setting: Setting) -> Figures:
+    """Peak memory on top of the batch while saving, each in a process of its own, as a share of the batch."""
+    found = {}
+    for side in ("ours", "upstream"):
+        command = [sys.executable, __file__, "--rows", str(setting.rows), "--memory-of", side]
+        output = subprocess.run(command, check=True, capture_output=True, text=True, cwd=setting.scratch).stdout
+        found[side] = float(output.strip().splitlines()[-1])
+    return {"save_extra_memory_ratio": found["ours"], "save_extra_memory_ratio_upstream": found["upstream"]}
+
+
+def memory_while_saving(side: str, rows: int) -> float:
+    """Runs in the child: saves once, and compares the kernel's peak of resident memory with what it was before.
+
+    A small batch is saved first, so that imports and pools are not charged.
+    """
+    save = {"ours": save_ours, "upstream": save_upstream}[side]
+    with tempfile.TemporaryDirectory(dir=".") as scratch:
+        save(rollout_batch(8), Path(scratch, "warm"))
+        batch = rollout_batch(rows)
+        gc.collect()
+        Path("/proc/self/clear_refs").write_text("5")  # resets the peak
+        before = _memory_bytes("VmRSS")
+        save(batch, Path(scratch, "batch"))
+        return (_memory_bytes("VmHWM") - before) / batch_bytes(batch)
+
+
+def _memory_bytes(field: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
+
+
+def measure_start(setting: Setting) -> Figures:
+    """What the overlay's `.pth` adds to the start of an interpreter.
+
+    Each round starts a fresh interpreter without site processing (`-S`) and lets `site` process a directory that holds
+    the overlay's `.pth` and module, and one that holds an empty `.pth`; the figure is the difference of the medians.
+    """
+    import _verl_overlay  # type: ignore[import-not-found]
+
+    module = Path(_verl_overlay.__file__)
+    probe = "import site,sys,time;t=time.perf_counter();site.addsitedir(sys.argv[1]);print(time.perf_counter()-t)"
+    folders = {"with": setting.scratch / "with", "without": setting.scratch / "without"}
+    for folder in folders.values():
+        folder.mkdir()
+    (folders["with"] / module.name).write_bytes(module.read_bytes())
+    (folders["with"] / "verl_overlay.pth").write_text("import _verl_overlay\n")
+    (folders["without"] / "verl_overlay.pth").write_text("\n")
+    taken: dict[str, list[float]] = {name: [] for name in folders}
+    for _ in range(START_ROUNDS):
+        for name, folder in folders.items():
+            command = [sys.executable, "-S", "-c", probe, str(folder)]
+            output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+            taken[name].append(float(output))
+    return {"startup_ms": (statistics.median(taken["with"]) - statistics.median(taken["without"])) * 1000}
+
+
+MEASUREMENTS: list[Callable[[Setting], Figures]] = [measure_files, measure_memory, measure_start]
+
+
+# ---------------------------------------------------------------- command line
+
+
+def main() -> None:
+    """Runs every measurement, prints a table, and writes the figures as JSON."""
+    parser = argparse.ArgumentParser(description="Measures what the exchange between two runs costs.")
+    parser.add_argument("--rows", type=int, default=2048, help="rows of the batch (default 2048: 0.37 GB)")
+    parser.add_argument("--out", type=Path, default=Path("outputs/bench/exchange.json"), help="where the figures go")
+    parser.add_argument("--scratch", type=Path, help="directory on the disk under test (default: the temporary one)")
+    parser.add_argument("--memory-of", choices=["ours", "upstream"], help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.memory_of:
+        sys.stdout.write(f"{memory_while_saving(arguments.memory_of, arguments.rows)}\n")
+        return
+    figures: Figures = {"rows": arguments.rows}
+    for measure in MEASUREMENTS:
+        with tempfile.TemporaryDirectory(dir=arguments.scratch) as scratch:
+            figures |= measure(Setting(arguments.rows, Path(scratch)))
+    sys.stdout.writelines(f"{name:34}{value:16.4g}\n" for name, value in figures.items())
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text(json.dumps(figures, indent=2) + "\n")
+    sys.stdout.write(f"written to {arguments.out}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""FSDP2 engines of the new workers (`trainer.use_legacy_worker_impl=disable`) for a CPU.
+
+Upstream's engines run the model under bf16 autocast and send bf16 weights to the rollout, whatever the settings say
+(https://github.com/volcengine/verl/issues/6150). A CPU gains nothing from that, and it hides small faults in rounding,
+so with `fsdp_config.dtype=float32` these two compute and send full precision. Anything else is upstream's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch.distributed.tensor import DTensor
+
+from verl.utils.model import convert_weight_keys
+from verl.utils.torch_dtypes import PrecisionType
+from verl.workers.engine.base import EngineRegistry
+from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead, FSDPEngineWithValueHead
+
+
+class _FullPrecision:
+    """Mixin over an FSDP engine: the model runs outside autocast where the configuration asks for float32."""
+
+    @property
+    def computes_float32(self) -> bool:
+        return PrecisionType.to_dtype(self.engine_config.dtype) == torch.float32
+
+    def _build_fsdp_module(self, module: torch.nn.Module) -> torch.nn.Module:
+        module = super()._build_fsdp_module(module)
+        if self.computes_float32:
+            # On the instance: FSDP2 changes the module's class, and its hooks run around this.
+            module.forward = torch.autocast("cpu", enabled=False)(module.forward)
+        return module
+
+
+@EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cpu")
+class CpuEngineWithLMHead(_FullPrecision, FSDPEngineWithLMHead):
+    """The actor and the reference policy."""
+
+    def get_per_tensor_param(self, **kwargs: Any) -> tuple[Iterable[tuple[str, torch.Tensor]], dict[str, Any] | None]:
+        """Full tensors by name, in the dtype in which they are trained, and no LoRA configuration."""
+        if self._is_lora or self._qat_enabled or not self.computes_float32:
+            return super().get_per_tensor_param(**kwargs)
+        parameters = convert_weight_keys(self.module.state_dict(), self.module)
+        return ((name, _whole(tensor)) for name, tensor in parameters.items()), None
+
+
+@EngineRegistry.register(model_type="value_model", backend=["fsdp", "fsdp2"], device="cpu")
+class CpuEngineWithValueHead(_FullPrecision, FSDPEngineWithValueHead):
+    """The critic."""
+
+
+def _whole(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
