@@ -138,9 +138,11 @@ def _first_difference(own: Call, recorded: Call) -> str | None:
     if not rows:
         return None
     order = " (the same prompts in another order)" if sorted(ours.digests) == sorted(other.digests) else ""
+    asked, expected = other.preview(rows[0]), ours.preview(rows[0])
+    beyond = ", which differ outside the part shown" if asked == expected else ""
     return (
-        f"{len(rows)} of {len(ours.digests)} prompts differ{order}, first in row {rows[0]}: it asks "
-        f"{other.preview(rows[0])!r}, expected {ours.preview(rows[0])!r}"
+        f"{len(rows)} of {len(ours.digests)} prompts differ{order}, first in row {rows[0]}: it asks {asked!r}, "
+        f"expected {expected!r}{beyond}"
     )
 
 

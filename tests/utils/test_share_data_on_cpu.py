@@ -1,0 +1,295 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""One side, the other side, and what passes between them."""
+
+import asyncio
+import shutil
+
+import pytest
+
+from tests.rollout_fixtures import FakeManager, assert_same_batch, make_config, make_prompts
+from verl.crosscheck.clock import ManualClock
+from verl.crosscheck.errors import DamagedError, DirectoryError, MismatchError, PublishError, WaitTimeoutError
+from verl.crosscheck.exchange import publish
+from verl.crosscheck.exchange.layout import MANIFEST
+from verl.utils.share_data import ShareDataTest
+
+
+@pytest.fixture
+def root(tmp_path):
+    return tmp_path / "share"
+
+
+def side(root, mode, clock=None, **manager):
+    """A run's `ShareDataTest` and its wrapped rollout manager."""
+    share, worker = ShareDataTest(make_config(root, mode), clock), FakeManager(**manager)
+    share.wrap_generate_sequences(mode, worker)
+    return share, worker
+
+
+def save(content=b"weights"):
+    def dump(path):
+        with open(f"{path}/model.pt", "wb") as file:
+            file.write(content)
+
+    return dump
+
+
+def never(path):
+    raise AssertionError("must not be called")
+
+
+def test_the_consumer_gets_what_the_producer_generated_and_never_generates(root, capsys):
+    _, a = side(root, "ckpt")
+    _, b = side(root, "rollout")
+    for step in (1, 2):
+        prompts = make_prompts(["1+1=", "2+2="], step=step)
+        made = a.generate_sequences(prompts)
+        assert_same_batch(made, b.generate_sequences(make_prompts(["1+1=", "2+2="], step=step)))
+    assert (a.calls, b.calls) == (2, 0)
+    assert sorted(p.name for p in root.iterdir()) == ["rollout_0", "rollout_1"]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines.count(f"[ShareDataTest] dump path set to: {root}") == 2
+    assert f"[ShareDataTest] Successfully dump data in {root}/rollout_0" in lines
+    assert "[ShareDataTest] Waiting for shared data..." in lines
+    assert f"[ShareDataTest] Successfully load pre-generated data from {root}/rollout_1" in lines
+    assert not any("No data dump found" in line for line in lines)
+
+
+def test_validation_and_baseline_count_as_calls(root):
+    _, a = side(root, "ckpt")
+    _, b = side(root, "rollout")
+    for meta in ({"validate": True, "do_sample": False}, {}, {"do_sample": False}):
+        for worker in (a, b):
+            worker.generate_sequences(make_prompts(["1+1="], **meta))
+    assert b.calls == 0
+    assert sorted(p.name for p in root.iterdir()) == ["rollout_0", "rollout_1", "rollout_2"]
+
+
+def test_timings_are_the_own_runs(root):
+    _, a = side(root, "ckpt")
+    _, b = side(root, "rollout")
+    made = a.generate_sequences(make_prompts(["1+1="]))
+    taken = b.generate_sequences(make_prompts(["1+1="]))
+    assert set(made.meta_info["timing"]) == {"agent_loop/slowest", "share_data/save_rollout"}
+    assert set(taken.meta_info["timing"]) == {"share_data/wait_rollout", "share_data/load_rollout"}
+    assert taken.meta_info["reward_extra_keys"] == []
+
+
+def test_the_consumers_own_uid_is_kept_so_that_its_batch_merges(root):
+    _, a = side(root, "ckpt", echo_uid=True)
+    _, b = side(root, "rollout")
+    a.generate_sequences(make_prompts(["1+1=", "2+2="], uid=["a0", "a1"]))
+    own = make_prompts(["1+1=", "2+2="], uid=["b0", "b1"])
+    taken = b.generate_sequences(own)
+    assert taken.non_tensor_batch["uid"].tolist() == ["b0", "b1"]
+    own.union(taken)  # raises on a difference
+
+
+def test_a_wait_shows_what_is_missing_and_ends_when_it_arrives(root, capsys):
+    _, a = side(root, "ckpt")
+    clock = ManualClock({40.0: lambda: a.generate_sequences(make_prompts(["1+1="]))})
+    _, b = side(root, "rollout", clock)
+    taken = b.generate_sequences(make_prompts(["1+1="]))
+    assert 40.0 <= taken.meta_info["timing"]["share_data/wait_rollout"] < 40.5
+    out = capsys.readouterr().out
+    assert f"[ShareDataTest] No data dump found at {root}/rollout_0." in out
+    assert "still waiting for rollout_0: 30 s so far" in out
+
+
+def test_nothing_arrives(root):
+    _, b = side(root, "rollout", ManualClock())
+    with pytest.raises(WaitTimeoutError, match=r"waited 60 s for rollout_0.*share_data_timeout_s"):
+        b.generate_sequences(make_prompts(["1+1="]))
+
+
+@pytest.mark.parametrize(
+    ("prompts", "message"),
+    [
+        (make_prompts(["1+1=", "3+3="]), r"1 of 2 prompts differ, first in row 1: it asks '2\+2=', expected '3\+3='"),
+        (make_prompts(["1+1="]), "its batch has 2 rows, expected 1"),
+        (make_prompts(["1+1=", "2+2="], validate=True), "its kind is training, expected validation"),
+        (make_prompts(["1+1=", "2+2="], step=7), "its global step is 1, expected 7"),
+    ],
+)
+def test_another_question_stops_the_consumer(root, capsys, prompts, message):
+    _, a = side(root, "ckpt")
+    _, b = side(root, "rollout")
+    a.generate_sequences(make_prompts(["1+1=", "2+2="]))
+    with pytest.raises(MismatchError, match=message) as caught:
+        b.generate_sequences(prompts)
+    assert "call 0" in str(caught.value)
+    assert f"Failed to load pre-generated data from {root}/rollout_0 Error: " in capsys.readouterr().out
+    assert b.calls == 0
+
+
+@pytest.mark.parametrize("damage", ["truncated", "altered", "pickle"])
+def test_a_damaged_rollout_is_refused(root, damage):
+    _, a = side(root, "ckpt")
+    _, b = side(root, "rollout")
+    a.generate_sequences(make_prompts(["1+1="]))
+    path = root / "rollout_0"
+    whole = path.read_bytes()
+    middle = len(whole) // 2
+    path.write_bytes(
+        {
+            "truncated": whole[:-1],
+            "altered": whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :],
+            "pickle": b"\x80\x05}q\x00.",
+        }[damage]
+    )
+    with pytest.raises(DamagedError, match="rollout_0"):
+        b.generate_sequences(make_prompts(["1+1="]))
+    assert b.calls == 0
+
+
+def test_a_failed_save_of_a_rollout_stops_the_run(root, capsys, monkeypatch):
+    _, a = side(root, "ckpt")
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(publish.os, "fsync", full)
+    with pytest.raises(PublishError, match="No space left on device"):
+        a.generate_sequences(make_prompts(["1+1="]))
+    assert f"[ShareDataTest] Failed to dump data in {root}/rollout_0: " in capsys.readouterr().out
+    assert list(root.iterdir()) == []
+
+
+def test_a_second_producer_is_refused(root):
+    _, one = side(root, "ckpt")
+    _, two = side(root, "ckpt")
+    one.generate_sequences(make_prompts(["1+1="]))
+    with pytest.raises(PublishError, match="another run in the same mode"):
+        two.generate_sequences(make_prompts(["1+1="]))
+
+
+def test_an_awaited_manager_stays_awaitable(root):
+    class AsyncManager(FakeManager):
+        async def generate_sequences(self, prompts):
+            return FakeManager.generate_sequences(self, prompts)
+
+    async def both():
+        a, b = AsyncManager(), AsyncManager()
+        ShareDataTest(make_config(root, "ckpt")).wrap_generate_sequences("ckpt", a)
+        ShareDataTest(make_config(root, "rollout")).wrap_generate_sequences("rollout", b)
+        made = await a.generate_sequences(make_prompts(["1+1="]))
+        taken = await b.generate_sequences(make_prompts(["1+1="]))
+        return a, b, made, taken
+
+    a, b, made, taken = asyncio.run(both())
+    assert_same_batch(made, taken)
+    assert (a.calls, b.calls) == (1, 0)
+
+
+def test_wrapping_twice_counts_once(root):
+    share, a = side(root, "ckpt")
+    share.wrap_generate_sequences("ckpt", a)
+    a.generate_sequences(make_prompts(["1+1="]))
+    assert [p.name for p in root.iterdir()] == ["rollout_0"]
+
+
+def test_off_changes_nothing(root):
+    share, worker = ShareDataTest(make_config(root)), FakeManager()
+    original = worker.generate_sequences
+    share.wrap_generate_sequences(None, worker)
+    assert worker.generate_sequences == original
+    assert share.after_update_policy(None, never, never) == {}
+
+
+def test_checkpoints_cross_over(root, capsys):
+    a, _ = side(root, "ckpt")
+    b, _ = side(root, "rollout")
+    for index in (0, 1):
+        loaded = []
+        saved = b.after_update_policy("rollout", never, save(b"w" * (index + 1)), {"global_step": index + 1})
+        taken = a.after_update_policy("ckpt", loaded.append, never, {"global_step": index + 1})
+        assert loaded == [str(root / f"ckpt_{index}")]
+        assert set(saved) == {"share_data/save_ckpt"}
+        assert set(taken) == {"share_data/wait_ckpt", "share_data/load_ckpt"}
+    assert (root / "ckpt_1" / "model.pt").read_bytes() == b"ww"
+    lines = capsys.readouterr().out.splitlines()
+    assert f"[ShareDataTest] Successfully save ckpt to {root}/ckpt_0" in lines
+    assert f"[ShareDataTest] waiting for {root}/ckpt_0" in lines
+    assert f"[ShareDataTest] Successfully load ckpt from {root}/ckpt_1" in lines
+
+
+def test_a_checkpoint_without_manifest_is_waited_for(root):
+    a, _ = side(root, "ckpt", ManualClock())
+    (root / "ckpt_0").mkdir()
+    with pytest.raises(WaitTimeoutError, match="not complete"):
+        a.after_update_policy("ckpt", never, never)
+
+
+def test_a_damaged_checkpoint_is_refused(root, capsys):
+    a, _ = side(root, "ckpt")
+    b, _ = side(root, "rollout")
+    b.after_update_policy("rollout", never, save())
+    (root / "ckpt_0" / "model.pt").write_bytes(b"weight")
+    with pytest.raises(DamagedError, match="'model.pt' has 6 bytes, expected 7"):
+        a.after_update_policy("ckpt", never, never)
+    assert f"[ShareDataTest] Load ckpt failed from {root}/ckpt_0 because of " in capsys.readouterr().out
+
+
+def test_a_checkpoint_of_another_step_is_refused(root):
+    a, _ = side(root, "ckpt")
+    b, _ = side(root, "rollout")
+    b.after_update_policy("rollout", never, save(), {"global_step": 2, "batch_digest": "x"})
+    with pytest.raises(MismatchError, match="its global step is 2, expected 1"):
+        a.after_update_policy("ckpt", never, never, {"global_step": 1, "batch_digest": "x"})
+
+
+def test_a_failed_save_of_a_checkpoint_stops_the_run(root, capsys):
+    b, _ = side(root, "rollout")
+
+    def fail(path):
+        save()(path)
+        raise RuntimeError("rank 3 died")
+
+    with pytest.raises(PublishError, match="ckpt_0 was not saved .RuntimeError: rank 3 died"):
+        b.after_update_policy("rollout", never, fail)
+    assert f"[ShareDataTest] Failed to save ckpt to {root}/ckpt_0: rank 3 died" in capsys.readouterr().out
+    assert list(root.iterdir()) == []
+
+
+def test_a_failed_load_of_a_checkpoint_stops_the_run(root, capsys):
+    a, _ = side(root, "ckpt")
+    b, _ = side(root, "rollout")
+    b.after_update_policy("rollout", never, save())
+
+    def fail(path):
+        raise FileNotFoundError("model_world_size_8_rank_0.pt")
+
+    with pytest.raises(FileNotFoundError):
+        a.after_update_policy("ckpt", fail, never)
+    assert "because of model_world_size_8_rank_0.pt" in capsys.readouterr().out
+
+
+def test_a_directory_below_rays_sessions_is_warned_of(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("verl.utils.share_data.RAY_SESSIONS", str(tmp_path / "session"))
+    ShareDataTest(make_config(tmp_path / "session_1", "ckpt"))
+    out = capsys.readouterr().out
+    assert f"Warning: Using dump path '{tmp_path}/session_1' is not recommended as it's located in " in out
+
+
+def test_colour_only_where_a_terminal_is(root, monkeypatch, capsys):
+    _, a = side(root, "ckpt")
+    monkeypatch.setenv("VERL_CROSSCHECK_COLOUR", "1")
+    a.generate_sequences(make_prompts(["1+1="]))
+    assert capsys.readouterr().out.endswith(f"\033[32m[ShareDataTest] Successfully dump data in {root}/rollout_0\033[0m\n")
+    monkeypatch.setenv("NO_COLOR", "1")
+    a.generate_sequences(make_prompts(["1+1="]))
+    assert capsys.readouterr().out == f"[ShareDataTest] Successfully dump data in {root}/rollout_1\n"
+
+
+def test_a_removed_directory_is_told(root):
+    _, b = side(root, "rollout", ManualClock())
+    shutil.rmtree(root)
+    with pytest.raises(DirectoryError, match="is gone"):
+        b.generate_sequences(make_prompts(["1+1="]))
+
+
+def test_the_manifest_says_what_the_checkpoint_belongs_to(root):
+    b, _ = side(root, "rollout")
+    b.after_update_policy("rollout", never, save(), {"global_step": 1})
+    assert '"global_step": 1' in (root / "ckpt_0" / MANIFEST).read_text()
