@@ -223,25 +223,29 @@ def _memory_bytes(field: str) -> int:
 def measure_start(setting: Setting) -> Figures:
     """What the overlay's `.pth` adds to the start of an interpreter.
 
-    Each round starts a fresh interpreter without site processing (`-S`) and lets `site` process a directory that holds
-    the overlay's `.pth` and module, and one that holds an empty `.pth`; the figure is the difference of the medians.
+    Each round starts two fresh interpreters without site processing (`-S`) and has `site` process a directory whose
+    `.pth` gives the overlay's path; in one of them its second line imports the overlay, as the installed `.pth` does.
+    The figure is the difference of the medians of the time inside the interpreter.
     """
     import _verl_overlay  # type: ignore[import-not-found]
 
-    module = Path(_verl_overlay.__file__)
-    probe = "import site,sys,time;t=time.perf_counter();site.addsitedir(sys.argv[1]);print(time.perf_counter()-t)"
-    folders = {"with": setting.scratch / "with", "without": setting.scratch / "without"}
-    for folder in folders.values():
-        folder.mkdir()
-    (folders["with"] / module.name).write_bytes(module.read_bytes())
-    (folders["with"] / "verl_overlay.pth").write_text("import _verl_overlay\n")
-    (folders["without"] / "verl_overlay.pth").write_text("\n")
-    taken: dict[str, list[float]] = {name: [] for name in folders}
+    path_line = f"{Path(_verl_overlay.__file__).parents[1]}\n"
+    lines = {"with": path_line + "import _verl_overlay\n", "without": path_line}
+    probe = (
+        "import os, site, sys, time; start = time.perf_counter(); site.addsitedir(sys.argv[1]); "
+        "print(time.perf_counter() - start, '_verl_overlay' in sys.modules)"
+    )
+    taken: dict[str, list[float]] = {name: [] for name in lines}
+    for name, text in lines.items():
+        (setting.scratch / name).mkdir()
+        (setting.scratch / name / "verl_overlay.pth").write_text(text)
     for _ in range(START_ROUNDS):
-        for name, folder in folders.items():
-            command = [sys.executable, "-S", "-c", probe, str(folder)]
-            output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-            taken[name].append(float(output))
+        for name in lines:
+            command = [sys.executable, "-S", "-c", probe, str(setting.scratch / name)]
+            seconds, imported = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+            if imported != str(name == "with"):
+                raise SystemExit(f"bench_exchange: the overlay's .pth was not processed as expected ({name})")
+            taken[name].append(float(seconds))
     return {"startup_ms": (statistics.median(taken["with"]) - statistics.median(taken["without"])) * 1000}
 
 
