@@ -9,7 +9,7 @@ from setuptools import find_namespace_packages, setup
 from setuptools.command.build_py import build_py as _build_py
 
 
-class build_py(_build_py):  # noqa: N801  setuptools looks commands up by this name
+class build_py(_build_py):  # setuptools looks commands up by this name
     """Add the `.pth` (every install) and the overlay folders (regular install only) to what is being built."""
 
     def run(self) -> None:
