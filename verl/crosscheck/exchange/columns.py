@@ -3,7 +3,7 @@
 """How one tensor or numeric array of a record is stored: narrow, as a fill value, sparse, or as a slice of another.
 
 Each way is lossless by bits. `plan_columns` looks at the data once and decides; the chunks of the parts look at it a
-second time, block by block, when the file is written. `restore_columns` is the way back. See docs/format.md.
+second time, block by block, when the file is written. `restoring.py` is the way back. See docs/format.md.
 """
 
 from __future__ import annotations
@@ -20,43 +20,16 @@ from verl.crosscheck.exchange.dtypes import (
     INTEGER_STORAGES,
     Carried,
     Form,
-    Index,
-    Source,
-    blocks,
-)
-from verl.crosscheck.exchange.safetensors_file import (
-    Container,
-    MalformedError,
-    Part,
-    checked_shape,
     storage_itemsize,
 )
+from verl.crosscheck.exchange.safetensors_file import Part
+from verl.crosscheck.exchange.sources import Index, Source
 
 Description = dict[str, Any]
 """What the JSON says of one column: `type`, `shape`, and one of `in`, `fill`, `slice`; with `in` maybe `positions`."""
 
 SPARSE_SHARE = 16
 """A float column is stored sparse when at most one of so many elements differs from +0.0 in any bit."""
-
-EXPANSION_FLOOR_BYTES = 64 << 20
-EXPANSION_FACTOR = 64
-"""A record may restore to at most EXPANSION_FLOOR_BYTES + EXPANSION_FACTOR times the file's size."""
-
-
-class Budget:
-    """Counts what restoring will allocate, so that a small hostile file cannot ask for a huge array."""
-
-    def __init__(self, file_bytes: int) -> None:
-        self._left = EXPANSION_FLOOR_BYTES + EXPANSION_FACTOR * file_bytes
-
-    def take(self, size_bytes: int) -> None:
-        """Claims memory; MalformedError when the file is too small to ask for so much."""
-        self._left -= size_bytes
-        if self._left < 0:
-            raise MalformedError(f"it asks for more memory than a file of its size may ({size_bytes} bytes at once)")
-
-
-# ---------------------------------------------------------------- saving
 
 
 def narrowest(source: Source) -> tuple[str, int | None]:
@@ -89,8 +62,6 @@ def stored_chunks(source: Source, storage: str) -> Iterator[Carried]:
 def stored_block(source: Source, storage: str, index: Index) -> Carried:
     """One block as a contiguous array of the storage type."""
     block = source.block(index)
-    if storage == "BOOL":
-        return np.ascontiguousarray(np.not_equal(block, 0)).view(np.uint8)
     return np.ascontiguousarray(block, dtype="<" + CARRIER_OF_STORAGE[storage])
 
 
@@ -184,69 +155,3 @@ def _sparse_parts(description: Description, form: Form, positions: Carried, valu
         Part(description["in"], form.storage, values.shape, lambda: iter([values])),
         Part(description["positions"], storage, positions.shape, partial(stored_chunks, where, storage)),
     ]
-
-
-# ---------------------------------------------------------------- loading
-
-
-def restore_columns(
-    wanted: Mapping[str, tuple[Form, tuple[int, ...], Description]], container: Container, budget: Budget
-) -> dict[str, Carried]:
-    """Carriers of each column, in memory of their own; the mapping gives form, shape and description by name."""
-    for form, shape, _ in wanted.values():
-        budget.take(form.size_bytes(shape))
-    return {name: _restore(name, wanted, container) for name in wanted}
-
-
-def _restore(
-    name: str, wanted: Mapping[str, tuple[Form, tuple[int, ...], Description]], container: Container
-) -> Carried:
-    form, shape, description = wanted[name]
-    carried = form.carried_shape(shape)
-    if "fill" in description:
-        return np.full(carried, description["fill"], form.carrier)
-    if "positions" in description:
-        return _scatter(description, form, carried, container)
-    if "slice" in description:
-        base, start = description["slice"]
-        stored = _stored(wanted[base][2]["in"], wanted[base][0], container)
-        stored = stored[..., start : start + carried[-1]]
-    else:
-        stored = _stored(description["in"], form, container)
-    if stored.shape != carried:
-        raise MalformedError(f"column {name!r}: shape {carried} expected, {stored.shape} found")
-    return widened(stored, form)
-
-
-def _scatter(description: Description, form: Form, shape: tuple[int, ...], container: Container) -> Carried:
-    positions = container.views[description["positions"]]
-    if positions.dtype.kind not in "ui" or (
-        positions.size and not 0 <= positions.min() <= positions.max() < math.prod(shape)
-    ):
-        raise MalformedError(f"positions {description['positions']!r} lie outside the column")
-    restored = np.zeros(shape, form.carrier)
-    restored.reshape(-1)[positions] = _stored(description["in"], form, container)
-    return restored
-
-
-def _stored(name: str, form: Form, container: Container) -> Carried:
-    storage = container.storages[name]
-    if storage != form.storage and not (form.narrowable and storage in INTEGER_STORAGES):
-        raise MalformedError(f"tensor {name!r}: dtype {form.storage} expected, {storage} found")
-    return container.views[name]
-
-
-def widened(stored: Carried, form: Form) -> Carried:
-    """The stored elements as carriers of the form, in memory of their own."""
-    restored = np.empty(stored.shape, form.carrier)
-    if form.storage == "BOOL":
-        np.not_equal(stored, 0, out=restored.view(np.bool_))
-        return restored
-    for index in blocks(stored.shape, form.carrier.itemsize):
-        np.copyto(restored[index], stored[index], casting="unsafe")
-    return restored
-
-
-def read_shape(description: Description) -> tuple[int, ...]:
-    """The checked shape in a description."""
-    return checked_shape(description["shape"])

@@ -4,14 +4,12 @@
 
 A record never computes with floats: a float32 is carried as int32, a bfloat16 as int16, a complex number as two lanes,
 a numpy text of five characters as five code points. So NaN payloads and the sign of zero survive by construction.
-Called by `columns.py` and `encoding.py`.
+Tables and conversions only; who is carried is in `sources.py`.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,12 +19,6 @@ import torch
 
 Carried = npt.NDArray[Any]
 """A numpy array of a carrier type: integers only."""
-
-Index = tuple[int | slice, ...]
-"""Selects one block of an array."""
-
-BLOCK_BYTES = 8 << 20
-"""How much of one array is converted, hashed or compared at a time."""
 
 CARRIER_OF_STORAGE = {
     "BOOL": "u1",
@@ -92,14 +84,6 @@ _ARRAY_STORAGES = {
     "c16": "F64",
 }
 
-_TORCH_OF_CARRIER = {
-    "u1": torch.uint8,
-    "i1": torch.int8,
-    "i2": torch.int16,
-    "i4": torch.int32,
-    "i8": torch.int64,
-}
-
 
 @dataclass(frozen=True)
 class Form:
@@ -124,6 +108,11 @@ class Form:
     def size_bytes(self, shape: tuple[int, ...]) -> int:
         """Memory that an array of this shape takes once restored."""
         return math.prod(self.carried_shape(shape)) * self.carrier.itemsize
+
+
+def storage_itemsize(storage: str) -> int:
+    """Bytes of one element of a safetensors type."""
+    return int(CARRIER_OF_STORAGE[storage][1:])
 
 
 def tensor_type(dtype: torch.dtype) -> str:
@@ -161,66 +150,6 @@ def array_type(name: object) -> np.dtype[Any]:
     return dtype
 
 
-def blocks(shape: tuple[int, ...], itemsize: int, block_bytes: int = BLOCK_BYTES) -> Iterator[Index]:
-    """Indexes that cut an array of this shape into consecutive runs of at most `block_bytes`, in C order."""
-    if not shape:
-        yield ()
-        return
-    axis = 0
-    while axis < len(shape) - 1 and math.prod(shape[axis + 1 :]) * itemsize > block_bytes:
-        axis += 1
-    step = max(1, block_bytes // max(1, math.prod(shape[axis + 1 :]) * itemsize))
-    for outer in itertools.product(*(range(n) for n in shape[:axis])):
-        for start in range(0, shape[axis], step):
-            yield (*outer, slice(start, start + step))
-
-
-@dataclass(frozen=True)
-class Source:
-    """A tensor or array that is being saved, seen as carriers, block by block."""
-
-    data: torch.Tensor | npt.NDArray[Any]
-    form: Form
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the carriers: the data's own, with the lanes as last axis."""
-        return self.form.carried_shape(tuple(self.data.shape))
-
-    def blocks(self) -> Iterator[Index]:
-        """Indexes of the data's blocks, in C order."""
-        lane_bytes = self.form.carrier.itemsize * (1 if self.form.lanes is None else max(1, self.form.lanes))
-        return blocks(tuple(self.data.shape), lane_bytes)
-
-    def block(self, index: Index) -> Carried:
-        """One block as carriers, on the CPU; shares the data's memory where it can."""
-        if isinstance(self.data, torch.Tensor):
-            return _tensor_carriers(self.data[index], self.form)
-        whole: tuple[Any, ...] = (*index, ...)  # the ellipsis makes numpy give an array, not a scalar, for no axis
-        return _array_carriers(self.data[whole], self.form)
-
-
-def _tensor_carriers(part: torch.Tensor, form: Form) -> Carried:
-    part = part.detach().cpu().resolve_conj().resolve_neg()
-    if form.lanes is not None:
-        part = torch.view_as_real(part)
-    if not form.narrowable:
-        part = part.view(_TORCH_OF_CARRIER[form.carrier.str[1:]])
-    carriers: Carried = part.numpy()
-    return carriers
-
-
-def _array_carriers(part: npt.NDArray[Any], form: Form) -> Carried:
-    # The bits are reinterpreted in the array's own byte order and swapped as integers.
-    own_order = form.carrier.newbyteorder(">" if part.dtype.byteorder == ">" else "<")
-    if form.lanes is None:
-        return part.view(own_order).astype(form.carrier, copy=False)
-    shape = form.carried_shape(part.shape)
-    if 0 in shape:
-        return np.empty(shape, form.carrier)
-    return np.ascontiguousarray(part).view(own_order).reshape(shape).astype(form.carrier, copy=False)
-
-
 def as_tensor(carriers: Carried, name: str) -> torch.Tensor:
     """The tensor of type `name` that has these carriers; shares their memory."""
     dtype = getattr(torch, name)
@@ -234,7 +163,7 @@ def as_tensor(carriers: Carried, name: str) -> torch.Tensor:
 def as_array(carriers: Carried, dtype: np.dtype[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
     """The numpy array of type `dtype` that has these carriers; shares their memory where the byte order allows."""
     if dtype.itemsize == 0 or 0 in shape:
-        return np.zeros(shape, dtype)
+        return np.ndarray(shape, dtype)  # no bytes; numpy.zeros would widen texts of no characters
     if dtype.byteorder == ">":
         carriers = carriers.byteswap()
     return carriers.view(dtype).reshape(shape)

@@ -13,34 +13,19 @@ import math
 import struct
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from verl.crosscheck.errors import EncodingError
-from verl.crosscheck.exchange.columns import Budget, narrowest, stored_chunks, widened
-from verl.crosscheck.exchange.dtypes import (
-    INTEGER_STORAGES,
-    Carried,
-    Form,
-    Source,
-    array_form,
-    array_type,
-    as_array,
-    as_tensor,
-    tensor_form,
-    tensor_type,
-)
-from verl.crosscheck.exchange.safetensors_file import Container, MalformedError, Part, checked_shape
+from verl.crosscheck.exchange.columns import narrowest, stored_chunks
+from verl.crosscheck.exchange.dtypes import Carried, Form, array_form, tensor_type
+from verl.crosscheck.exchange.safetensors_file import Part
+from verl.crosscheck.exchange.sources import RefusedError, Source, array_source, tensor_source
 
 MAX_DEPTH = 64
-_MAX_DIMENSIONS = 31  # numpy 1 has 32, and a complex number takes one
-
 _INT64 = 1 << 63
-
-_T = TypeVar("_T")
 
 _ADVICE = {
     "datetime": "store value.isoformat()",
@@ -49,59 +34,18 @@ _ADVICE = {
     "set": "store sorted(value)",
     "frozenset": "store sorted(value)",
     "Decimal": "store str(value)",
-    "PosixPath": "store str(value)",
+    "PurePath": "store str(value)",
+    "Enum": "store value.value",
     "UUID": "store str(value)",
-    "Image": "store numpy.asarray(value)",
+    "Image": "store numpy.asarray(value), or leave out the column: the reader has its own images",
     "DictConfig": "store OmegaConf.to_container(value)",
     "ListConfig": "store OmegaConf.to_container(value)",
+    "dict": "store dict(value)",
+    "list": "store list(value)",
+    "tuple": "store tuple(value)",
+    "str": "store str(value)",
+    "object": "convert it to None, bool, int, float, str, bytes, list, tuple, dict, a numpy array or a torch tensor",
 }
-
-
-class RefusedError(Exception):
-    """A value has no representation; collects the path to it on the way up."""
-
-    def __init__(self, problem: str) -> None:
-        super().__init__(problem)
-        self.problem = problem
-        self.trail: list[str] = []
-
-    def at(self, root: str) -> EncodingError:
-        """The error for the user, for a value under `root`."""
-        return EncodingError(f"{root}{''.join(reversed(self.trail))}: {self.problem}")
-
-
-def tensor_source(tensor: torch.Tensor) -> Source:
-    """A tensor as a source of carriers; RefusedError for what a file cannot hold."""
-    advice = "store a plain dense tensor on the CPU or an accelerator"
-    if type(tensor) is not torch.Tensor:
-        raise RefusedError(f"{type(tensor).__name__} is not representable; store value.detach() or a plain tensor")
-    if tensor.is_nested:
-        raise RefusedError("a nested (jagged) tensor is not representable; store it padded, or its values and offsets")
-    if tensor.layout != torch.strided:
-        raise RefusedError(f"a tensor of layout {tensor.layout} is not representable; store value.to_dense()")
-    if tensor.is_quantized:
-        raise RefusedError("a quantised tensor is not representable; store value.int_repr(), the scale and zero point")
-    if tensor.is_meta:
-        raise RefusedError(f"a tensor on the meta device has no values; {advice}")
-    if tensor.requires_grad:
-        raise RefusedError("a tensor that requires grad is not representable; store value.detach()")
-    form = tensor_form(tensor_type(tensor.dtype))
-    if form is None or tensor.ndim > _MAX_DIMENSIONS:
-        raise RefusedError(f"a tensor of {tensor.dtype} with {tensor.ndim} dimensions is not representable; {advice}")
-    return Source(tensor, form)
-
-
-def array_source(array: npt.NDArray[Any]) -> Source:
-    """A numpy array, not of objects, as a source of carriers; RefusedError for what a file cannot hold."""
-    if type(array) is not np.ndarray:
-        raise RefusedError(f"numpy {type(array).__name__} is not representable; store numpy.asarray(value)")
-    form = array_form(array.dtype)
-    if form is None or array.ndim > _MAX_DIMENSIONS:
-        advice = "store int64 by value.view('i8')" if array.dtype.kind in "mM" else "convert it with value.astype(...)"
-        raise RefusedError(
-            f"a numpy array of dtype {array.dtype} with {array.ndim} dimensions is not representable; {advice}"
-        )
-    return Source(array, form)
 
 
 class Encoder:
@@ -203,7 +147,7 @@ class Encoder:
         return {"$": "dict", "of": [[self._key(key), tree] for key, tree in zip(keys, trees, strict=True)]}
 
     def _key(self, key: Any) -> Any:
-        if key is None or isinstance(key, bool | int | float | str | tuple | np.generic):
+        if key is None or isinstance(key, bool | int | float | str | bytes | tuple | np.generic):
             return self.encode(key)
         raise RefusedError(f"a dict key of type {type(key).__name__} is not representable; use a str")
 
@@ -244,13 +188,7 @@ class Encoder:
             return {"$": "scalar", "type": value.dtype.str, "hex": value.tobytes().hex()}
         if isinstance(value, torch.Tensor):
             tensor_source(value)
-        advice = _ADVICE.get(kind.__name__)
-        if advice is None and isinstance(value, dict):
-            advice = "store dict(value)"
-        if advice is None:
-            advice = (
-                "convert it to None, bool, int, float, str, bytes, list, tuple, dict, a numpy array or a torch tensor"
-            )
+        advice = next((_ADVICE[base.__name__] for base in kind.__mro__ if base.__name__ in _ADVICE), _ADVICE["object"])
         raise RefusedError(f"{kind.__name__} is not representable; {advice}, or drop the key")
 
 
@@ -265,95 +203,3 @@ def _is_unicode(value: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-class Decoder:
-    """Turns parsed JSON back into values; `hook` is for `json.loads(object_hook=...)`, which calls it inside out."""
-
-    def __init__(self, container: Container, budget: Budget) -> None:
-        self._container = container
-        self._budget = budget
-        self._met: dict[tuple[Any, ...], Any] = {}
-        self._kinds: dict[str, Callable[[dict[str, Any]], Any]] = {
-            "tuple": lambda tree: tuple(tree["of"]),
-            "dict": _pairs,
-            "int": lambda tree: int(tree["hex"], 16),
-            "float": lambda tree: struct.unpack(">d", bytes.fromhex(tree["hex"]))[0],
-            "str": lambda tree: bytes.fromhex(tree["hex"]).decode("utf-8", "surrogatepass"),
-            "scalar": lambda tree: np.frombuffer(bytes.fromhex(tree["hex"]), array_type(tree["type"]))[0],
-            "np.str": lambda tree: np.str_(tree["of"]),
-            "np.bytes": lambda tree: np.bytes_(self._bytes(tree)),
-            "bytes": self._bytes,
-            "tensor": self._tensor,
-            "array": self._array,
-            "objects": object_array,
-        }
-
-    def hook(self, tree: dict[str, Any]) -> Any:
-        """A JSON object whose members are decoded already."""
-        if "$" not in tree:
-            return tree
-        decode = self._kinds.get(tree["$"])
-        if decode is None:
-            raise MalformedError(f"unknown kind of value {tree['$']!r}")
-        return decode(tree)
-
-    def _bytes(self, tree: dict[str, Any]) -> bytes:
-        return self._carriers(tree, Form("U8")).tobytes()
-
-    def _tensor(self, tree: dict[str, Any]) -> torch.Tensor:
-        form = tensor_form(tree["type"])
-        if form is None:
-            raise MalformedError(f"unknown tensor type {tree['type']!r}")
-        return self._shared(tree, lambda: as_tensor(self._carriers(tree, form), tree["type"]))
-
-    def _array(self, tree: dict[str, Any]) -> npt.NDArray[Any]:
-        dtype = array_type(tree["type"])
-        form = array_form(dtype)
-        assert form is not None
-        shape = checked_shape(tree["shape"])
-        return self._shared(tree, lambda: as_array(self._carriers(tree, form), dtype, shape))
-
-    def _shared(self, tree: dict[str, Any], make: Callable[[], _T]) -> _T:
-        """One object per stored range, as it was one object when it was saved."""
-        key = (tree["$"], tree["type"], tree["in"], tree["at"], tuple(tree["shape"]))
-        if 0 in tree["shape"]:
-            return make()
-        if key not in self._met:
-            self._met[key] = make()
-        shared: _T = self._met[key]
-        return shared
-
-    def _carriers(self, tree: dict[str, Any], form: Form) -> Carried:
-        name, at = tree["in"], tree["at"]
-        shape = form.carried_shape(checked_shape(tree["shape"]))
-        storage, pool = self._container.storages[name], self._container.views[name]
-        if storage != form.storage and not (form.narrowable and storage in INTEGER_STORAGES):
-            raise MalformedError(f"a value of {form.storage} in pool {name!r} of {storage}")
-        count = math.prod(shape)
-        if type(at) is not int or at < 0 or pool.ndim != 1 or at + count > pool.size:
-            raise MalformedError(f"elements {at!r} to {at!r} + {count} lie outside pool {name!r}")
-        self._budget.take(count * form.carrier.itemsize)
-        return widened(pool[at : at + count].reshape(shape), form)
-
-
-def _pairs(tree: dict[str, Any]) -> dict[Any, Any]:
-    found = dict(tree["of"])
-    if len(found) != len(tree["of"]):
-        raise MalformedError("a dict has a key twice")
-    return found
-
-
-def object_array(tree: dict[str, Any]) -> npt.NDArray[Any]:
-    """An object array from its shape and decoded cells."""
-    cells, shape = tree["of"], checked_shape(tree["shape"])
-    if "rows" in tree:
-        if not all(type(row) is int and row >= 0 for row in tree["rows"]):
-            raise MalformedError("rows of an object array are not numbers")
-        cells = [cells[row] for row in tree["rows"]]
-    if not isinstance(cells, list) or math.prod(shape) != len(cells):
-        raise MalformedError(f"an object array of shape {shape} has {len(cells)} cells")
-    array = np.empty(len(cells), object)
-    for row, cell in enumerate(cells):  # a slice assignment would unpack cells that are lists
-        array[row] = cell
-    return array.reshape(shape)

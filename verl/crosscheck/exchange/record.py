@@ -19,43 +19,16 @@ import numpy.typing as npt
 import torch
 
 from verl.crosscheck.errors import EncodingError
-from verl.crosscheck.exchange.columns import (
-    EXPANSION_FACTOR,
-    EXPANSION_FLOOR_BYTES,
-    Budget,
-    Description,
-    plan_columns,
-    read_shape,
-    restore_columns,
-)
-from verl.crosscheck.exchange.dtypes import (
-    Form,
-    Source,
-    array_form,
-    array_type,
-    as_array,
-    as_tensor,
-    tensor_form,
-    tensor_type,
-)
-from verl.crosscheck.exchange.encoding import (
-    Decoder,
-    Encoder,
-    RefusedError,
-    array_source,
-    object_array,
-    tensor_source,
-)
-from verl.crosscheck.exchange.safetensors_file import (
-    MAX_ABOUT_BYTES,
-    Container,
-    MalformedError,
-    Part,
-    damaged,
-    read_container,
-    read_container_about,
-    write_parts,
-)
+from verl.crosscheck.exchange.columns import Description, plan_columns
+from verl.crosscheck.exchange.decoding import Decoder
+from verl.crosscheck.exchange.dtypes import tensor_type
+from verl.crosscheck.exchange.encoding import Encoder
+from verl.crosscheck.exchange.json_part import json_part
+from verl.crosscheck.exchange.limits import Budget, MalformedError, memory_limit_bytes
+from verl.crosscheck.exchange.restoring import restore_arrays, restore_tensors
+from verl.crosscheck.exchange.safetensors_file import MAX_ABOUT_BYTES, Part, write_parts
+from verl.crosscheck.exchange.safetensors_reader import Container, damaged, read_container, read_container_about
+from verl.crosscheck.exchange.sources import RefusedError, Source, array_source, tensor_source
 
 _VALUES = "values.json"
 # What parsing a well-formed container of hostile content can raise, besides MalformedError.
@@ -101,7 +74,7 @@ def write_record(file: BinaryIO, record: Record) -> int:
             else [name, objects[name]]
             for name, array in record.arrays.items()
         ]
-        parts += [*array_parts, *encoder.parts(), _json_part(document)]
+        parts += [*array_parts, *encoder.parts(), json_part(_VALUES, document)]
         if _restorable([*tensors.values(), *arrays.values()], encoder, parts):
             break
     return write_parts(file, parts, about)
@@ -194,18 +167,10 @@ def _check_name(group: str, name: object) -> None:
         raise EncodingError(f"{group}[{name!r}]: a str without surrogates expected as key; rename it")
 
 
-def _json_part(document: dict[str, Any]) -> Part:
-    text = json.dumps(
-        document, ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False
-    ).encode()
-    data = np.frombuffer(text, np.uint8)
-    return Part(_VALUES, "U8", (len(text),), lambda: iter([data]))
-
-
 def _restorable(sources: list[Source], encoder: Encoder, parts: list[Part]) -> bool:
     """Whether a reader's budget allows to restore the record from a file of this size."""
     restored = encoder.restored_bytes + sum(source.form.size_bytes(tuple(source.data.shape)) for source in sources)
-    return restored <= EXPANSION_FLOOR_BYTES + EXPANSION_FACTOR * sum(part.size_bytes for part in parts)
+    return restored <= memory_limit_bytes(sum(part.size_bytes for part in parts))
 
 
 def _decode(container: Container) -> Record:
@@ -213,36 +178,19 @@ def _decode(container: Container) -> Record:
     decoder = Decoder(container, budget)
     text = container.views[_VALUES].tobytes()
     document = json.loads(text, object_hook=decoder.hook, parse_constant=_refuse_constant)
-    tensors = {name: (_tensor_form(column["type"]), read_shape(column), column) for name, column in document["tensors"]}
-    numeric = {name: column for name, column in document["arrays"] if column["type"] != "object"}
-    types = {name: array_type(column["type"]) for name, column in numeric.items()}
-    arrays = {name: (_array_form(types[name]), read_shape(column), column) for name, column in numeric.items()}
-    restored_tensors = restore_columns(tensors, container, budget)
-    restored_arrays = restore_columns(arrays, container, budget)
     return Record(
-        tensors={name: as_tensor(restored_tensors[name], column["type"]) for name, column in document["tensors"]},
-        arrays={
-            name: as_array(restored_arrays[name], types[name], arrays[name][1])
-            if name in numeric
-            else object_array(column)
-            for name, column in document["arrays"]
-        },
-        meta=dict(document["meta"]),
+        tensors=restore_tensors(_named(document["tensors"]), container, budget),
+        arrays=restore_arrays(_named(document["arrays"]), container, budget),
+        meta=_named(document["meta"]),
         about=container.about,
     )
 
 
-def _tensor_form(name: str) -> Form:
-    form = tensor_form(name)
-    if form is None:
-        raise MalformedError(f"unknown tensor type {name!r}")
-    return form
-
-
-def _array_form(dtype: np.dtype[Any]) -> Form:
-    form = array_form(dtype)
-    assert form is not None  # array_type checked it
-    return form
+def _named(pairs: list[list[Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs) or not all(type(name) is str for name in found):
+        raise MalformedError("names that are str and differ expected")
+    return found
 
 
 def _refuse_constant(text: str) -> float:

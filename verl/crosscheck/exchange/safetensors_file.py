@@ -1,48 +1,38 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""The container of a record: one safetensors file with a size and a digest at fixed places of its header.
+"""The container of a record, written: one safetensors file with its size and a digest at fixed places of its header.
 
-Writes and checks the container only; what the parts mean is `record.py`'s business. The stock library reads these
-files, but cannot stream them: it wants all bytes at once. See docs/format.md.
+Knows bytes only; what the parts mean is `record.py`'s business, and `safetensors_reader.py` is the way back. The stock
+library reads these files; it is not used to write them because it wants all bytes at once. See docs/format.md.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
-import stat
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 import xxhash
 
-from verl.crosscheck.errors import DamagedError
-from verl.crosscheck.exchange.dtypes import CARRIER_OF_STORAGE, Carried
+from verl.crosscheck.exchange.dtypes import Carried, storage_itemsize
 
 SCHEMA = "verl-crosscheck.record/"
 VERSION = "1"
-MAX_HEADER_BYTES = 16 << 20
 MAX_ABOUT_BYTES = 1 << 20
 
-_LENGTH_BYTES = 8
-_SIZE_DIGITS = 16
-_DIGEST_DIGITS = 32
+LENGTH_BYTES = 8
+SIZE_DIGITS = 16
+DIGEST_DIGITS = 32
 # The header starts with these bytes, so that size and digest can be checked before anything is parsed.
-_OPENING = b'{"__metadata__":{"schema":"' + SCHEMA.encode()
-_BEFORE_SIZE = _OPENING + VERSION.encode() + b'","size":"'
-_BEFORE_DIGEST = b'","xxh3_128":"'
-_SIZE_AT = _LENGTH_BYTES + len(_BEFORE_SIZE)
-_DIGEST_AT = _SIZE_AT + _SIZE_DIGITS + len(_BEFORE_DIGEST)
-_FIXED_BYTES = _DIGEST_AT + _DIGEST_DIGITS
-
-
-class MalformedError(Exception):
-    """Something in a file is not as the format says; becomes a DamagedError once the path is known."""
+OPENING = b'{"__metadata__":{"schema":"' + SCHEMA.encode()
+BEFORE_SIZE = OPENING + VERSION.encode() + b'","size":"'
+BEFORE_DIGEST = b'","xxh3_128":"'
+SIZE_AT = LENGTH_BYTES + len(BEFORE_SIZE)
+DIGEST_AT = SIZE_AT + SIZE_DIGITS + len(BEFORE_DIGEST)
+FIXED_BYTES = DIGEST_AT + DIGEST_DIGITS
 
 
 @dataclass(frozen=True)
@@ -66,18 +56,13 @@ class Part:
         return math.prod(self.shape) * self.itemsize
 
 
-def storage_itemsize(storage: str) -> int:
-    """Bytes of one element of a safetensors type."""
-    return int(CARRIER_OF_STORAGE[storage][1:])
-
-
 def write_parts(file: BinaryIO, parts: Sequence[Part], about: str) -> int:
     """Writes the container at the file's position and returns its size in bytes; the file must be able to seek."""
     base = file.tell()
     ordered = sorted(parts, key=lambda part: -part.itemsize)  # keeps each tensor aligned, without holes
     head = _header(ordered, about)
     size = len(head) + sum(part.size_bytes for part in ordered)
-    head[_SIZE_AT : _SIZE_AT + _SIZE_DIGITS] = b"%016d" % size
+    head[SIZE_AT : SIZE_AT + SIZE_DIGITS] = b"%016d" % size
     digest = xxhash.xxh3_128()
     digest.update(head)
     _write_all(file, head)
@@ -90,7 +75,7 @@ def write_parts(file: BinaryIO, parts: Sequence[Part], about: str) -> int:
             written += flat.nbytes
         if written != part.size_bytes:
             raise RuntimeError(f"{part.name}: announced {part.size_bytes} bytes and produced {written}")
-    file.seek(base + _DIGEST_AT)
+    file.seek(base + DIGEST_AT)
     _write_all(file, digest.hexdigest().encode())
     file.seek(base + size)
     return size
@@ -100,8 +85,8 @@ def _header(parts: Sequence[Part], about: str) -> bytearray:
     """Length and header, padded to 8 bytes, with zeros for the size and the digest."""
     metadata = {
         "schema": SCHEMA + VERSION,
-        "size": "0" * _SIZE_DIGITS,
-        "xxh3_128": "0" * _DIGEST_DIGITS,
+        "size": "0" * SIZE_DIGITS,
+        "xxh3_128": "0" * DIGEST_DIGITS,
         "about": about,
     }
     header: dict[str, Any] = {"__metadata__": metadata}
@@ -115,176 +100,10 @@ def _header(parts: Sequence[Part], about: str) -> bytearray:
         at += part.size_bytes
     text = json.dumps(header, separators=(",", ":")).encode("ascii")
     text += b" " * (-len(text) % 8)
-    return bytearray(len(text).to_bytes(_LENGTH_BYTES, "little") + text)
+    return bytearray(len(text).to_bytes(LENGTH_BYTES, "little") + text)
 
 
 def _write_all(file: BinaryIO, data: bytes | bytearray | memoryview) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[file.write(rest) :]  # a raw file may take less than offered
-
-
-@dataclass(frozen=True)
-class Container:
-    """A file that was read whole and whose digest is right."""
-
-    about: dict[str, Any]
-    views: Mapping[str, Carried]
-    """Carriers of each tensor by name; views of the one buffer that was checked."""
-    storages: Mapping[str, str]
-    """Safetensors type of each tensor."""
-    size_bytes: int
-
-
-def read_container(path: Path) -> Container:
-    """Reads a file once, checks those bytes, and gives views of them; MalformedError says what is wrong."""
-    with _open(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        fixed = file.read(_FIXED_BYTES)
-        _check_fixed(fixed, size)
-        buffer = np.empty(size, np.uint8)
-        file.seek(0)
-        filled = _fill(file, buffer)
-    if filled != size:
-        raise MalformedError(f"the file changed while it was read: {size} bytes expected, {filled} found")
-    expected = bytes(buffer[_DIGEST_AT:_FIXED_BYTES])
-    buffer[_DIGEST_AT:_FIXED_BYTES] = ord("0")
-    found = xxhash.xxh3_128_hexdigest(buffer.data).encode()
-    if found != expected or bytes(buffer[:_DIGEST_AT]) != fixed[:_DIGEST_AT]:
-        raise MalformedError(f"the content was altered: digest {_show(expected)} expected, {_show(found)} found")
-    length = int.from_bytes(fixed[:_LENGTH_BYTES], "little")
-    header = _parse_header(bytes(buffer[_LENGTH_BYTES : _LENGTH_BYTES + length]))
-    about = _about(header.pop("__metadata__"))
-    views, storages = _views(header, buffer[_LENGTH_BYTES + length :])
-    return Container(about, views, storages, size)
-
-
-def read_container_about(path: Path) -> dict[str, Any]:
-    """The description in the header; the body's digest is not checked, only the size of the file."""
-    with _open(path) as file:
-        fixed = file.read(_FIXED_BYTES)
-        _check_fixed(fixed, os.fstat(file.fileno()).st_size)
-        file.seek(_LENGTH_BYTES)
-        header = _parse_header(file.read(int.from_bytes(fixed[:_LENGTH_BYTES], "little")))
-    return _about(header["__metadata__"])
-
-
-def damaged(path: Path, problem: object) -> DamagedError:
-    """The error for the user: which file, what is wrong with it, what to do."""
-    return DamagedError(
-        f"{path}: not a usable record: {problem}. Nothing of it was used. Delete it (rm {str(path)!r}) and start the "
-        f"run that wrote it again from its last checkpoint; it writes what is missing."
-    )
-
-
-def _open(path: Path) -> BinaryIO:
-    """Opens a regular file; neither follows a link at the path nor blocks on a pipe."""
-    if path.is_symlink():
-        raise MalformedError("a regular file expected, a symbolic link found")
-    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb", buffering=0)
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise MalformedError("a regular file expected, something else found")
-    return file
-
-
-def _fill(file: BinaryIO, buffer: npt.NDArray[np.uint8]) -> int:
-    view, filled = buffer.data, 0
-    while filled < len(view):
-        count = file.readinto(view[filled:])  # type: ignore[attr-defined]
-        if not count:
-            break
-        filled += count
-    return filled
-
-
-def _check_fixed(fixed: bytes, size: int) -> None:
-    """Checks what stands at fixed places: kind of file, version, size, length of the header."""
-    if not fixed.startswith(_OPENING, _LENGTH_BYTES):
-        raise MalformedError(_foreign(fixed, size))
-    if not fixed.startswith(_BEFORE_SIZE, _LENGTH_BYTES):
-        found = fixed[_LENGTH_BYTES + len(_OPENING) :].split(b'"')[0]
-        raise MalformedError(
-            f"format version {VERSION} expected, {_show(found)} found; both runs need the same release"
-        )
-    digits = fixed[_SIZE_AT : _SIZE_AT + _SIZE_DIGITS]
-    if len(fixed) < _FIXED_BYTES or not digits.isdigit():
-        raise MalformedError(f"the header is cut off or altered; the file has {size} bytes")
-    if int(digits) != size:
-        raise MalformedError(f"{int(digits)} bytes expected, {size} found")
-    length = int.from_bytes(fixed[:_LENGTH_BYTES], "little")
-    if length > MAX_HEADER_BYTES or length > size - _LENGTH_BYTES:
-        raise MalformedError(
-            f"a header of at most {MAX_HEADER_BYTES} bytes inside the file expected, {length} announced"
-        )
-
-
-def _foreign(fixed: bytes, size: int) -> str:
-    if size < _FIXED_BYTES:
-        return f"at least {_FIXED_BYTES} bytes expected, {size} found"
-    if fixed[:1] == b"\x80" or fixed[:2] == b"PK":
-        return "a record expected, a Python pickle or torch.save file found; such files are never opened here"
-    if fixed[_LENGTH_BYTES : _LENGTH_BYTES + 1] == b"{":
-        return f"schema {SCHEMA}{VERSION} expected, a safetensors file without it found"
-    return f"a safetensors file expected, one that starts with {_show(fixed[:16])} found"
-
-
-def _show(data: bytes) -> str:
-    return repr(data[:_DIGEST_DIGITS])[1:]
-
-
-def _parse_header(text: bytes) -> dict[str, Any]:
-    try:
-        header = json.loads(text, object_pairs_hook=_unique)
-    except (ValueError, RecursionError) as error:
-        raise MalformedError(f"the header is not JSON: {error}") from None
-    metadata = header.get("__metadata__") if isinstance(header, dict) else None
-    if not isinstance(metadata, dict) or not isinstance(metadata.get("about"), str):
-        raise MalformedError("the header has no description")
-    return dict(header)
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a name stands twice")
-    return found
-
-
-def _about(metadata: dict[str, str]) -> dict[str, Any]:
-    try:
-        about = json.loads(metadata["about"])
-    except (ValueError, RecursionError) as error:
-        raise MalformedError(f"the description is not JSON: {error}") from None
-    if not isinstance(about, dict):
-        raise MalformedError("the description is not a JSON object")
-    return about
-
-
-def _views(header: dict[str, Any], body: npt.NDArray[np.uint8]) -> tuple[dict[str, Carried], dict[str, str]]:
-    """Views of the body by name; every byte must belong to exactly one tensor."""
-    views: dict[str, Carried] = {}
-    storages: dict[str, str] = {}
-    at = 0
-    for name, entry in header.items():
-        if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
-            raise MalformedError(f"tensor {name!r}: dtype, shape and data_offsets expected, {entry!r} found")
-        storage, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
-        if not isinstance(storage, str) or storage not in CARRIER_OF_STORAGE:
-            raise MalformedError(f"tensor {name!r}: unknown dtype {storage!r}")
-        stop = at + math.prod(checked_shape(shape)) * storage_itemsize(storage)
-        if offsets != [at, stop] or stop > body.size:
-            raise MalformedError(f"tensor {name!r}: bytes {at} to {stop} of {body.size} expected, {offsets!r} found")
-        views[name] = body[at:stop].view("<" + CARRIER_OF_STORAGE[storage]).reshape(shape)
-        storages[name] = storage
-        at = stop
-    if at != body.size:
-        raise MalformedError(f"a body of {at} bytes expected, {body.size} found")
-    return views, storages
-
-
-def checked_shape(shape: object) -> tuple[int, ...]:
-    """The shape, if it is a list of at most 64 sizes that an array can have."""
-    if not isinstance(shape, list) or len(shape) > 64 or not all(type(n) is int and 0 <= n < 1 << 62 for n in shape):
-        raise MalformedError(f"{str(shape)[:80]} is not a shape")
-    return tuple(shape)
