@@ -4,10 +4,11 @@
 
 import asyncio
 import shutil
+from pathlib import Path
 
 import pytest
+from rollout_fixtures import FakeManager, assert_same_batch, make_config, make_prompts
 
-from tests.rollout_fixtures import FakeManager, assert_same_batch, make_config, make_prompts
 from verl.crosscheck.clock import ManualClock
 from verl.crosscheck.errors import DamagedError, DirectoryError, MismatchError, PublishError, WaitTimeoutError
 from verl.crosscheck.exchange import publish
@@ -29,8 +30,7 @@ def side(root, mode, clock=None, **manager):
 
 def save(content=b"weights"):
     def dump(path):
-        with open(f"{path}/model.pt", "wb") as file:
-            file.write(content)
+        Path(path, "model.pt").write_bytes(content)
 
     return dump
 
@@ -276,7 +276,9 @@ def test_colour_only_where_a_terminal_is(root, monkeypatch, capsys):
     _, a = side(root, "ckpt")
     monkeypatch.setenv("VERL_CROSSCHECK_COLOUR", "1")
     a.generate_sequences(make_prompts(["1+1="]))
-    assert capsys.readouterr().out.endswith(f"\033[32m[ShareDataTest] Successfully dump data in {root}/rollout_0\033[0m\n")
+    assert capsys.readouterr().out.endswith(
+        f"\033[32m[ShareDataTest] Successfully dump data in {root}/rollout_0\033[0m\n"
+    )
     monkeypatch.setenv("NO_COLOR", "1")
     a.generate_sequences(make_prompts(["1+1="]))
     assert capsys.readouterr().out == f"[ShareDataTest] Successfully dump data in {root}/rollout_1\n"

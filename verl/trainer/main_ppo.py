@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks the cross-check's settings and its directory before Ray starts; the rest is upstream's entry point.
 
-Upstream's file runs in this module's namespace, not under its private name, for two reasons: its `main` must call the
-`run_ppo` defined here, and Hydra takes the place of the configurations from the module that `main` belongs to.
+Upstream's file runs in this module's namespace, not under its private name, for two reasons: its `main` must call what
+is defined here, and Hydra takes the place of the configurations from the module that `main` belongs to.
 """
 
 # ruff: noqa: F821  upstream's names come in by `inherit`
@@ -16,6 +16,13 @@ inherit(globals())
 from verl.crosscheck.startup import prepare, refuse_leftovers  # noqa: E402
 
 _upstream_run_ppo = run_ppo
+_fit_to_device = auto_set_device
+
+
+def auto_set_device(config: Any) -> None:
+    """Upstream's first act in `main`, the cross-check's settings being judged before those of the device."""
+    prepare(config)
+    _fit_to_device(config)
 
 
 def run_ppo(config: Any, task_runner_class: Any = None) -> None:

@@ -37,7 +37,10 @@ def test_intact(ckpt):
 DAMAGE = {
     "no manifest": (lambda c: (c / MANIFEST).unlink(), "has no manifest.json"),
     "short file": (lambda c: (c / "model.pt").write_bytes(b"1234"), "'model.pt' has 4 bytes, expected 5"),
-    "missing file": (lambda c: (c / "sub" / "extra.pt").unlink(), "'sub/extra.pt' is listed with 3 bytes and is missing"),
+    "missing file": (
+        lambda c: (c / "sub" / "extra.pt").unlink(),
+        "'sub/extra.pt' is listed with 3 bytes and is missing",
+    ),
     "extra file": (lambda c: (c / "evil.pt").write_bytes(b""), "'evil.pt' is there and the manifest does not list it"),
     "truncated manifest": (lambda c: (c / MANIFEST).write_text('{"schema": "verl'), "is not JSON"),
     "deep manifest": (lambda c: (c / MANIFEST).write_text("[" * 100_000), "is not JSON"),

@@ -1,0 +1,169 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""The trainer's hooks: where they sit, whom they reach, and that they are not there when off. No Ray here."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+from rollout_fixtures import FakeManager, make_config, make_prompts
+from tensordict import TensorDict
+
+from verl.crosscheck.errors import SettingsError
+from verl.crosscheck.exchange.layout import MANIFEST
+from verl.crosscheck.hooks import NoHooks, ShareHooks, SkipHooks, actor_about, hooks_for
+from verl.experimental.separation.ray_trainer import SeparateRayPPOTrainer
+from verl.protocol import DataProto
+from verl.trainer.main_ppo import RayPPOTrainer as EntryPointsTrainer
+from verl.trainer.ppo import ray_trainer__upstream
+from verl.trainer.ppo.ray_trainer import RayPPOTrainer
+
+
+class FakeWorkers:
+    """A worker group that writes and reads one file, and notes what it was asked in which order."""
+
+    def __init__(self, log):
+        self.log = log
+
+    def save_checkpoint(self, *args):
+        self.log.append(("save", *args[1:]))
+        Path(args[0], "model.pt").write_bytes(b"weights")
+
+    def load_checkpoint(self, path):
+        self.log.append(("load", path))
+
+    def async_calls_finalize_fn_exec(self, blocking):
+        self.log.append(("finalise", blocking))
+
+
+@pytest.fixture
+def update_log(monkeypatch):
+    """Upstream's update, replaced by a note of it."""
+    log = []
+
+    def update(self, batch):
+        log.append(("update",))
+        return DataProto(meta_info={"metrics": {"actor/grad_norm": [1.0]}})
+
+    monkeypatch.setattr(ray_trainer__upstream.RayPPOTrainer, "_update_actor", update)
+    return log
+
+
+def make_trainer(config, log, cls=RayPPOTrainer):
+    """A trainer as its constructor and `init_workers` leave it, without Ray."""
+    trainer = object.__new__(cls)
+    trainer.crosscheck = hooks_for(config)
+    trainer.config, trainer.global_steps = config, 5
+    trainer.actor_rollout_wg = FakeWorkers(log)
+    return trainer
+
+
+def batch(order=(0, 1)):
+    tokens = torch.tensor([[1, 2], [3, 4]])[list(order)]
+    return DataProto(batch=TensorDict({"prompts": tokens, "responses": tokens + 10}, batch_size=[2]))
+
+
+def test_the_forks_trainer_is_the_one_everybody_gets():
+    assert EntryPointsTrainer is RayPPOTrainer
+    assert issubclass(RayPPOTrainer, ray_trainer__upstream.RayPPOTrainer)
+    assert issubclass(SeparateRayPPOTrainer, RayPPOTrainer)
+    assert SeparateRayPPOTrainer.async_rollout_manager is RayPPOTrainer.async_rollout_manager
+
+
+def test_a_wrong_mode_fails_in_the_constructor_before_upstreams(tmp_path, monkeypatch):
+    def reached(self, *args, **kwargs):
+        raise AssertionError("upstream's constructor must not be reached")
+
+    monkeypatch.setattr(ray_trainer__upstream.RayPPOTrainer, "__init__", reached)
+    with pytest.raises(SettingsError, match="Allowed"):
+        RayPPOTrainer(make_config(tmp_path, "foo"), None, {}, None)
+
+
+@pytest.mark.parametrize("cls", [RayPPOTrainer, SeparateRayPPOTrainer])
+def test_setting_the_manager_routes_its_calls(tmp_path, cls):
+    trainer, manager = make_trainer(make_config(tmp_path, "ckpt"), [], cls), FakeManager()
+    trainer.async_rollout_manager = manager
+    assert trainer.async_rollout_manager is manager
+    trainer.async_rollout_manager.generate_sequences(make_prompts(["1+1="]))
+    assert (tmp_path / "rollout_0").exists()
+
+
+def test_rollout_mode_saves_right_after_the_update(tmp_path, update_log):
+    trainer = make_trainer(make_config(tmp_path, "rollout"), update_log)
+    output = trainer._update_actor(batch())
+    assert update_log == [("update",), ("save", None, 5, None)]
+    assert (tmp_path / "ckpt_0" / MANIFEST).exists()
+    metrics = output.meta_info["metrics"]
+    assert set(metrics) == {"actor/grad_norm", "timing_s/share_data/save_ckpt"}
+    assert metrics["timing_s/share_data/save_ckpt"] > 0
+
+
+def test_asynchronous_saving_is_finalised_before_anything_is_published(tmp_path, update_log, monkeypatch):
+    config = make_config(tmp_path, "rollout")
+    config.actor_rollout_ref.actor.checkpoint.async_save = True
+    trainer = make_trainer(config, update_log)
+
+    def finalise(blocking):
+        update_log.append(("finalise", blocking, [p.name for p in tmp_path.iterdir() if p.name == "ckpt_0"]))
+
+    trainer.actor_rollout_wg.async_calls_finalize_fn_exec = finalise
+    trainer._update_actor(batch())
+    assert update_log[1:] == [("save", None, 5, None), ("finalise", True, [])]
+
+
+def test_ckpt_mode_loads_right_after_the_update(tmp_path, update_log):
+    make_trainer(make_config(tmp_path, "rollout"), [])._update_actor(batch())
+    update_log.clear()
+    trainer = make_trainer(make_config(tmp_path, "ckpt"), update_log)
+    output = trainer._update_actor(batch(order=(1, 0)))  # balanced otherwise, the same rows
+    assert update_log == [("update",), ("load", str(tmp_path / "ckpt_0"))]
+    timing = {"timing_s/share_data/wait_ckpt", "timing_s/share_data/load_ckpt"}
+    assert set(output.meta_info["metrics"]) == {"actor/grad_norm", *timing}
+
+
+def test_off_adds_nothing(tmp_path, update_log):
+    trainer, manager = make_trainer(make_config(tmp_path), update_log), FakeManager()
+    original = manager.generate_sequences
+    trainer.async_rollout_manager = manager
+    assert manager.generate_sequences == original
+    output = trainer._update_actor(batch())
+    assert update_log == [("update",)]
+    assert output.meta_info["metrics"] == {"actor/grad_norm": [1.0]}
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "cls"),
+    [
+        ({}, NoHooks),
+        ({"trainer.share_data": "ckpt"}, ShareHooks),
+        ({"trainer.share_data": "rollout"}, ShareHooks),
+        ({"actor_rollout_ref.rollout.skip_rollout": True}, SkipHooks),
+        ({"actor_rollout_ref.rollout.skip_rollout": True, "actor_rollout_ref.rollout.skip_index": False}, NoHooks),
+    ],
+)
+def test_which_hooks(tmp_path, changes, cls):
+    config = make_config(tmp_path)
+    for key, value in changes.items():
+        OmegaConf.update(config, key, value, force_add=True)
+    assert type(hooks_for(config)) is cls
+
+
+def test_skip_is_in_front_of_the_first_call_and_fit_does_not_count_it_twice(tmp_path):
+    config = make_config(tmp_path, skip_rollout=True)
+    trainer, manager = make_trainer(config, []), FakeManager()
+    trainer.async_rollout_manager = manager
+    manager.generate_sequences(make_prompts(["1+1="], validate=True))
+    ray_trainer__upstream.RolloutSkip(config, manager).wrap_generate_sequences()  # as upstream's fit does after it
+    manager.generate_sequences(make_prompts(["1+1="]))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["exp_proj_GBS8_N2_0", "exp_proj_GBS8_N2_1"]
+
+
+def test_what_an_update_was_made_from():
+    about = actor_about(batch(), 5)
+    assert about["global_step"] == 5
+    assert about == actor_about(batch(order=(1, 0)), 5)
+    other = batch()
+    other.batch["responses"][0, 0] += 1
+    assert about["batch_digest"] != actor_about(other, 5)["batch_digest"]
