@@ -31,6 +31,7 @@ PAD_ID, EOS_ID = 0, 1
 _CHAT_TEMPLATE = "{% for m in messages %}{{ m['content'] }}{% endfor %}{% if add_generation_prompt %}={% endif %}"
 _BATCH, _WIDTH = 128, 12
 """Rows of a supervised step, and tokens of a row: `99+99=198` and the end mark fit."""
+_PEAK_LR = 4e-3
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
@@ -102,13 +103,15 @@ def train(steps: int) -> tuple[Qwen2ForCausalLM, PreTrainedTokenizerFast]:
     rng = random.Random(0)  # noqa: S311  exercises, not secrets
     tokenizer = build_tokenizer()
     model = build_model(len(tokenizer)).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=_PEAK_LR, weight_decay=0.0, betas=(0.9, 0.98))
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, _PEAK_LR, total_steps=steps, pct_start=0.1)
     for step in range(1, steps + 1):
         ids, labels = batch(tokenizer, rng)
         loss = model(input_ids=ids, attention_mask=(ids != PAD_ID).long(), labels=labels).loss
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
+        schedule.step()
         if step % 100 == 0:
             logger.info("step %d of %d, loss %.3f", step, steps, loss.item())
     return model, tokenizer
@@ -117,7 +120,7 @@ def train(steps: int) -> tuple[Qwen2ForCausalLM, PreTrainedTokenizerFast]:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Make the demo's tiny model.")
     parser.add_argument("--out", type=Path, default=MODEL_DIR, help="folder to write (default: the committed one)")
-    parser.add_argument("--steps", type=int, default=1000, help="supervised steps (default: 1000)")
+    parser.add_argument("--steps", type=int, default=1500, help="supervised steps (default: 1500)")
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     model, tokenizer = train(args.steps)

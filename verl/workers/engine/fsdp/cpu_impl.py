@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.distributed.tensor import DTensor
 
-from verl.utils.model import convert_weight_keys
+from verl.utils.model import VALUE_HEAD_SEED, convert_weight_keys
 from verl.utils.torch_dtypes import PrecisionType
 from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead, FSDPEngineWithValueHead
@@ -50,7 +50,19 @@ class CpuEngineWithLMHead(_FullPrecision, FSDPEngineWithLMHead):
 
 @EngineRegistry.register(model_type="value_model", backend=["fsdp", "fsdp2"], device="cpu")
 class CpuEngineWithValueHead(_FullPrecision, FSDPEngineWithValueHead):
-    """The critic."""
+    """The critic.
+
+    Upstream's builds whatever the checkpoint's `architectures` names, which for a language model is no value model.
+    """
+
+    def _build_module(self) -> torch.nn.Module:
+        config = self.model_config.hf_config
+        config.architectures = [config.architectures[0].replace("ForCausalLM", "ForTokenClassification")]
+        config.num_labels = 1
+        config.classifier_dropout = 0.0
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(VALUE_HEAD_SEED)
+            return super()._build_module()
 
 
 def _whole(tensor: torch.Tensor) -> torch.Tensor:
