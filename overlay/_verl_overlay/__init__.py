@@ -7,8 +7,8 @@ upstream. The shadowing module reaches the one it shadows under a private name, 
 
     from verl.trainer.ppo import ray_trainer__upstream
 
-A `.pth` file imports this module when any interpreter of the environment starts (Ray workers and spawned processes
-too), so it imports nothing but `os` and `sys` itself and answers for the name `verl` alone.
+A `.pth` file calls `install` when any interpreter of the environment starts (Ray workers and spawned processes too), so
+this module imports nothing but `os` and `sys` itself and answers for the name `verl` alone.
 """
 
 import os
@@ -16,21 +16,24 @@ import sys
 
 NAME = "verl"
 SUFFIX = "__upstream"
-_HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def _find_root():
     """Folder of the fork's modules: inside this package in a regular install, `<clone>/verl` in an editable one."""
-    inside = os.path.join(_HERE, NAME)
-    return inside if os.path.isdir(inside) else os.path.join(os.path.dirname(os.path.dirname(_HERE)), NAME)
+    inside = os.path.join(os.path.dirname(os.path.abspath(__file__)), NAME)
+    if os.path.isdir(inside):
+        return inside
+    here = os.path.realpath(__file__)  # a strict editable install is made of links into the clone
+    return os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(here))), NAME)
 
 
 ROOT = _find_root()
 
 
-def _is_upstream_location(entry):
-    # Only the real release has version/version. A clone of this fork, or any folder called verl, has not.
-    return os.path.isfile(os.path.join(entry or os.getcwd(), NAME, "version", "version"))
+def is_upstream_location(entry):
+    """Does this entry of `sys.path` hold upstream? Others may hold a clone of this fork, or any folder called verl."""
+    # Only upstream has version/version. The entry "" is the working directory, also one that was deleted.
+    return isinstance(entry, str) and os.path.isfile(os.path.join(entry, NAME, "version", "version"))
 
 
 def _upstream_package():
@@ -40,7 +43,7 @@ def _upstream_package():
     for finder in sys.meta_path:
         if finder is Finder or not hasattr(finder, "find_spec"):
             continue
-        path = [entry for entry in sys.path if _is_upstream_location(entry)] if finder is PathFinder else None
+        path = [entry for entry in sys.path if is_upstream_location(entry)] if finder is PathFinder else None
         spec = finder.find_spec(NAME, path)
         if spec is not None and spec.origin:  # a namespace package has no origin, upstream has
             return spec
@@ -119,5 +122,7 @@ def inherit(namespace):
         namespace.update(kept)
 
 
-if Finder not in sys.meta_path:
-    sys.meta_path.insert(0, Finder)
+def install():
+    """Put the overlay in force in this process; twice is once."""
+    if Finder not in sys.meta_path:
+        sys.meta_path.insert(0, Finder)

@@ -9,32 +9,76 @@ before it registers its own. The public plugin interface does not see `hydra.sea
 configurations use, hence `hydra._internal` and the pin on Hydra's minor release.
 """
 
+import functools
 import importlib.util
+import logging
 import os
 
 from hydra._internal.core_plugins import file_config_source, importlib_resources_config_source
 from hydra._internal.sources_registry import SourcesRegistry
 from omegaconf import OmegaConf
 
+from _verl_overlay import NAME, ROOT, is_upstream_location
+
 _FileSource = file_config_source.FileConfigSource
 
 
-def _overlay_layers(provider, path):
-    """Folder sources that make up `path`, the fork's first; empty if `path` is not inside `verl`.
+def _roots():
+    """The folders that make up the package `verl`, the fork's first."""
+    spec = importlib.util.find_spec(NAME)  # does not import it
+    return [os.path.realpath(folder) for folder in spec.submodule_search_locations or []] if spec else []
 
-    `path` is a file system path or a dotted package name.
-    """
-    verl = importlib.util.find_spec("verl")  # does not import it
-    roots = [os.path.realpath(p) for p in verl.submodule_search_locations or []] if verl else []
-    if path == "verl" or (path.startswith("verl.") and "/" not in path):
-        inner = os.path.join(*path.split(".")[1:], "")
-        return [_FileSource(provider, os.path.join(root, inner)) for root in roots]
+
+def _below(path, folder):
+    """`path` relative to `folder`, or None if it is not inside."""
+    return os.path.relpath(path, folder) if os.path.join(path, "").startswith(os.path.join(folder, "")) else None
+
+
+def _below_other_clone(real):
+    """`real` relative to the `verl/` of a clone of this fork that contains it, or None."""
+    folder = real
+    while folder != os.path.dirname(folder):
+        parent = os.path.dirname(folder)
+        if os.path.basename(folder) == NAME and os.path.isfile(os.path.join(folder, "crosscheck", "__init__.py")):
+            return None if is_upstream_location(parent) else os.path.relpath(real, folder)
+        folder = parent
+    return None
+
+
+@functools.cache  # once for each folder, not once for each of Hydra's passes
+def _warn_of_clone(real, inner):
+    logging.getLogger(__name__).warning(
+        "%s belongs to a clone of verl-crosscheck that is not the one installed, and holds only what the fork changes. "
+        "Reading the installed %s and upstream's instead. To use the clone's, type `pip install -e .` in it.",
+        real,
+        os.path.join(ROOT, inner),
+    )
+
+
+def _path_inside_package(path, roots):
+    """Where `path`, a file system path or a dotted package name, lies inside the package `verl`; None if outside."""
+    if path == NAME or (path.startswith(NAME + ".") and "/" not in path):
+        return os.path.join(*path.split(".")[1:], "")
     real = os.path.realpath(path)
     for root in roots:
-        if os.path.join(real, "").startswith(os.path.join(root, "")):
-            inner = os.path.relpath(real, root)
-            return [_FileSource(provider, os.path.join(each, inner)) for each in roots]
-    return []
+        inner = _below(real, root)
+        if inner is not None:
+            return inner
+    inner = _below_other_clone(real)
+    if inner is not None:
+        _warn_of_clone(real, inner)
+        return inner
+    # Six of upstream's configurations name verl/trainer/config relative to a checkout: elsewhere, the installed one.
+    if not os.path.isabs(path) and not os.path.exists(path):
+        return _below(os.path.normpath(path), NAME)
+    return None
+
+
+def _overlay_layers(provider, path):
+    """Folder sources that make up `path`, the fork's first; empty if `path` is not inside `verl`."""
+    roots = _roots()
+    inner = _path_inside_package(path, roots)
+    return [] if inner is None else [_FileSource(provider, os.path.join(root, inner)) for root in roots]
 
 
 class _Overlaid:
