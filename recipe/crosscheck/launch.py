@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,6 +85,7 @@ class Run:
 
     def __init__(self, folder: Path, ray_dir: Path, process: subprocess.Popen[bytes]) -> None:
         self.folder, self.process, self._ray_dir = folder, process, ray_dir
+        self._family: set[psutil.Process] = set()
 
     @property
     def steps(self) -> list[Step]:
@@ -94,17 +95,25 @@ class Run:
     def log(self) -> str:
         return log_path(self.folder).read_text(encoding="utf-8", errors="replace")
 
+    def poll(self) -> int | None:
+        """Exit status, or None while it runs. Called now and then it notes which processes there are, so that `close`
+        finds those of a main program that died without taking them down."""
+        with suppress(psutil.NoSuchProcess):
+            self._family.update(psutil.Process(self.process.pid).children(recursive=True))
+        return self.process.poll()
+
     def wait(self, timeout_s: float) -> list[Step]:
         """Wait until the run has ended, and return its steps.
 
         Raises:
             RunFailed: It ended with an error, or had not ended after `timeout_s` seconds; it is closed then.
         """
-        try:
-            code = self.process.wait(timeout_s)
-        except subprocess.TimeoutExpired as error:
-            self.close()
-            raise RunFailed(f"{self.folder}: still running after {timeout_s:.0f} s\n{self._tail()}") from error
+        deadline = time.monotonic() + timeout_s
+        while (code := self.poll()) is None:
+            if time.monotonic() > deadline:
+                self.close()
+                raise RunFailed(f"{self.folder}: still running after {timeout_s:.0f} s\n{self._tail()}")
+            time.sleep(_POLL_S)
         if code != 0:
             self.close()
             raise RunFailed(f"{self.folder}: ended with exit code {code}\n{self._tail()}")
@@ -112,7 +121,8 @@ class Run:
 
     def close(self) -> None:
         """End what is left of the run and remove its Ray session. Can be called at any time, and again."""
-        end_processes(self.process.pid)
+        self.poll()
+        end_processes(self.process.pid, self._family)
         self.process.wait()
         shutil.rmtree(self._ray_dir, ignore_errors=True)
 
@@ -199,14 +209,13 @@ def running(folder: str | Path, overrides: Sequence[str], **kwargs: object) -> I
         run.close()
 
 
-def end_processes(pid: int, grace_s: float = _STOP_GRACE_S) -> None:
-    """End the process `pid` and all that descend from it: ask, wait `grace_s` seconds, then insist."""
-    try:
+def end_processes(pid: int, known: Iterable[psutil.Process] = (), grace_s: float = _STOP_GRACE_S) -> None:
+    """End the process `pid`, all that descend from it and the `known` ones: ask, wait `grace_s` seconds, then insist."""
+    family = set(known)
+    with suppress(psutil.NoSuchProcess):
         root = psutil.Process(pid)
-        family = [root, *root.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return
-    _signal(root, signal.SIGTERM)  # Ray's main program takes its daemons and workers down with it
+        family |= {root, *root.children(recursive=True)}
+        _signal(root, signal.SIGTERM)  # Ray's main program takes its daemons and workers down with it
     deadline = time.monotonic() + grace_s
     while time.monotonic() < deadline and any(map(_alive, family)):
         time.sleep(_POLL_S)
