@@ -210,7 +210,7 @@ def running(folder: str | Path, overrides: Sequence[str], **kwargs: object) -> I
 
 
 def end_processes(pid: int, known: Iterable[psutil.Process] = (), grace_s: float = _STOP_GRACE_S) -> None:
-    """End the process `pid`, all that descend from it and the `known` ones: ask, wait `grace_s` seconds, then insist."""
+    """End the process `pid`, its descendants and the `known` ones: ask, wait `grace_s` seconds, then insist."""
     family = set(known)
     with suppress(psutil.NoSuchProcess):
         root = psutil.Process(pid)

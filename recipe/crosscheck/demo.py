@@ -1,0 +1,230 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""Two real training runs on this machine, cross-checking each other; their progress side by side, then the ledger.
+
+    python -m recipe.crosscheck.demo [--scenario 1|2] [--steps N] [--out DIR]
+
+In scenario 1 run A keeps its own rollout and takes B's weights, in scenario 2 run A keeps its own training and takes
+B's rollouts. Both end cleanly whatever happens, also on Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from recipe.crosscheck import demo_task, launch, make_data
+from recipe.crosscheck.ledger import StepTimes, exchange_s
+from verl.crosscheck import installation
+
+MODES = {1: {"a": "ckpt", "b": "rollout"}, 2: {"a": "rollout", "b": "ckpt"}}
+"""By scenario: the mode of each run."""
+
+MARK = "[ShareDataTest] "
+POLL_S = 0.25
+LOG_WIDTH = 110
+"""Columns of the table where there is no terminal to ask."""
+START_LIMIT_S = 600.0
+"""Longest time to the first step, and between two; the runs have their own deadline for each other."""
+
+
+class DemoFailed(RuntimeError):
+    """A run ended early or hangs; the message says which and shows the end of its log."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the demo; the exit status is 0 if both runs reached the last step."""
+    args = parse(arguments)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=LOG_WIDTH)
+    installation.require_active()
+    try:
+        runs = start(args.out, args.scenario, args.steps)
+        try:
+            follow(runs, args.scenario, args.steps, console)
+        finally:
+            console.print("Ending both runs ...")
+            for run in runs.values():
+                run.close()
+    except KeyboardInterrupt:
+        console.print("[yellow]Interrupted.[/] Both runs have ended.")
+        return 130
+    except DemoFailed as e:
+        console.print(f"[red]The demo failed.[/] {e}", highlight=False)
+        return 1
+    summary = summarise({name: run.steps for name, run in runs.items()}, args.scenario)
+    path = args.out / "summary.json"
+    path.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    console.print(table(summary))
+    console.print(
+        f"The exchange took [bold]{summary['exchange_s_per_step']:.2f} s[/] a step. "
+        f"Figures: {path}   Logs: {args.out}/a/run.log, {args.out}/b/run.log",
+        highlight=False,
+    )
+    return 0
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Two training runs that exchange rollouts and checkpoints.")
+    parser.add_argument(
+        "--scenario",
+        type=int,
+        choices=sorted(MODES),
+        default=1,
+        help="1 (default): A in mode ckpt; 2: A in mode rollout",
+    )
+    parser.add_argument("--steps", type=int, default=4, help="training steps, at least 2 (default: 4)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("outputs/demo"), help="folder for all files (default: outputs/demo)"
+    )
+    args = parser.parse_args(arguments)
+    if args.steps < 2:
+        parser.error("--steps: at least 2, since the first step's wait is for the other run to start")
+    args.out = args.out.resolve()
+    return args
+
+
+def start(out: Path, scenario: int, steps: int) -> dict[str, launch.Run]:
+    """Start both runs in fresh folders below `out`."""
+    for name in ("a", "b", "share"):
+        shutil.rmtree(out / name, ignore_errors=True)
+    data = make_data.write(out / "data")
+    runs: dict[str, launch.Run] = {}
+    try:
+        for name, mode in MODES[scenario].items():
+            overrides = [
+                *demo_task.overrides(data),
+                f"trainer.experiment_name={name}",
+                f"trainer.total_training_steps={steps}",
+                f"trainer.share_data={mode}",
+                f"trainer.share_data_dir={out / 'share'}",
+                "trainer.share_data_timeout_s=300",
+            ]
+            runs[name] = launch.start(out / name, overrides)
+    except BaseException:
+        for run in runs.values():
+            run.close()
+        raise
+    return runs
+
+
+def follow(runs: dict[str, launch.Run], scenario: int, steps: int, console: Console) -> None:
+    """Show both runs until both have ended.
+
+    Raises:
+        DemoFailed: one ended with an error or before its last step, or neither got on for `START_LIMIT_S` seconds.
+    """
+    began_s = changed_s = time.monotonic()
+    seen: list[str] = []
+    with Live(console=console, refresh_per_second=4, transient=True) as live:
+        while True:
+            states = {name: run.poll() for name, run in runs.items()}
+            rows = [progress(name, MODES[scenario][name], run, steps) for name, run in runs.items()]
+            live.update(side_by_side(rows, time.monotonic() - began_s))
+            if (now := [" ".join(row) for row in rows]) != seen:
+                if not console.is_terminal:
+                    elapsed = f"{time.monotonic() - began_s:4.0f} s "
+                    console.print(*(elapsed + line for line in now if line not in seen), sep="\n", highlight=False)
+                seen, changed_s = now, time.monotonic()
+            failed = next((name for name, code in states.items() if code not in (None, 0)), None)
+            if failed:
+                raise DemoFailed(f"Run {failed.upper()} ended with status {states[failed]}:\n{tail(runs[failed])}")
+            if all(code == 0 for code in states.values()):
+                break
+            if time.monotonic() - changed_s > START_LIMIT_S:
+                raise DemoFailed(f"Nothing happened for {START_LIMIT_S:.0f} s. Run A:\n{tail(runs['a'])}")
+            time.sleep(POLL_S)
+    for name, run in runs.items():
+        if len(run.steps) != steps:
+            raise DemoFailed(f"Run {name.upper()} ended after {len(run.steps)} of {steps} steps:\n{tail(run)}")
+
+
+def progress(name: str, mode: str, run: launch.Run, steps: int) -> tuple[str, str, str, str]:
+    """Run, mode, step and what it did last."""
+    done = run.steps
+    step = f"step {len(done)} of {steps}" if done else "starting"
+    lines = [line for line in run.log().splitlines() if MARK in line]
+    latest = lines[-1].split(MARK, 1)[1] if lines else "starting Ray and the workers"
+    return f"run {name.upper()}", mode, step, latest.replace(str(run.folder.parent / "share") + "/", "")
+
+
+def side_by_side(rows: list[tuple[str, str, str, str]], elapsed_s: float) -> Table:
+    """What is shown while the runs go on."""
+    shown = Table(title=f"{elapsed_s:.0f} s", title_justify="left", box=None, pad_edge=False)
+    for heading in ("", "share_data", "", "exchange"):
+        shown.add_column(heading, no_wrap=True)
+    for row in rows:
+        shown.add_row(*row)
+    return shown
+
+
+def tail(run: launch.Run, lines: int = 15) -> str:
+    return "\n".join([*run.log().splitlines()[-lines:], f"The whole log: {launch.log_path(run.folder)}"])
+
+
+def summarise(steps: dict[str, list[launch.Step]], scenario: int) -> dict[str, Any]:
+    """The figures of `summary.json`. Times in seconds; `exchange_s` is null in the first step, see `ledger`."""
+    times = {name: [StepTimes.of(step.values) for step in each] for name, each in steps.items()}
+    costs = {name: exchange_s(times[name], times["b" if name == "a" else "a"]) for name in times}
+    summary: dict[str, Any] = {"scenario": scenario, "steps": len(steps["a"])}
+    for name, each in steps.items():
+        padded = [None, *costs[name]]
+        entries = [entry(*of_step) for of_step in zip(each, times[name], padded, strict=True)]
+        summary[name] = {"mode": MODES[scenario][name], "steps": entries}
+    # The two runs are in lockstep, so the dearer side's cost is what each step of the pair takes longer.
+    summary["exchange_s_per_step"] = max(statistics.fmean(each) for each in costs.values())
+    return summary
+
+
+def entry(step: launch.Step, times: StepTimes, cost_s: float | None) -> dict[str, Any]:
+    """One step of one run."""
+    return {
+        "step": step.number,
+        "grad_norm": step.values["actor/grad_norm"],
+        "loss": step.values["actor/pg_loss"],
+        "reward": step.values["critic/rewards/mean"],
+        "work_s": times.work_s,
+        "wait_s": times.wait_s,
+        "save_s": times.save_s,
+        "load_s": times.load_s,
+        "exchange_s": cost_s,
+    }
+
+
+def table(summary: dict[str, Any]) -> Table:
+    """The ledger that is shown at the end."""
+    shown = Table(title="Each step of both runs", title_justify="left")
+    for heading in ("step", "run", "grad norm", "loss", "reward", "work", "wait", "save", "load", "exchange"):
+        shown.add_column(heading, justify="left" if heading == "run" else "right")
+    pairs = zip(summary["a"]["steps"], summary["b"]["steps"], strict=True)
+    for pair in pairs:
+        for name, each in zip("ab", pair, strict=True):
+            shown.add_row(
+                str(each["step"]) if name == "a" else "",
+                f"{name.upper()} {summary[name]['mode']}",
+                f"{each['grad_norm']:.6f}",
+                f"{each['loss']:+.2e}",
+                f"{each['reward']:.4f}",
+                *(seconds(each[key]) for key in ("work_s", "wait_s", "save_s", "load_s", "exchange_s")),
+                end_section=name == "b",
+            )
+    return shown
+
+
+def seconds(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f} s"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
