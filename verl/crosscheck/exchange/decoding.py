@@ -44,7 +44,7 @@ class Decoder:
             "tuple": lambda tree: tuple(tree["of"]),
             "dict": _pairs,
             "int": lambda tree: int(tree["hex"], 16),
-            "float": lambda tree: struct.unpack(">d", bytes.fromhex(tree["hex"]))[0],
+            "float": lambda tree: _float(bytes.fromhex(tree["hex"])),
             "str": lambda tree: bytes.fromhex(tree["hex"]).decode("utf-8", "surrogatepass"),
             "scalar": lambda tree: np.frombuffer(bytes.fromhex(tree["hex"]), array_type(tree["type"]))[0],
             "np.str": lambda tree: np.str_(tree["of"]),
@@ -99,6 +99,13 @@ class Decoder:
             raise MalformedError(f"elements {at!r} to {at!r} + {count} lie outside pool {name!r}")
         self._budget.take(count * form.carrier.itemsize)
         return widened(pool[at : at + count].reshape(shape), form)
+
+
+def _float(data: bytes) -> float:
+    if len(data) != struct.calcsize(">d"):
+        raise MalformedError(f"a float of {len(data)} bytes")
+    value: float = struct.unpack(">d", data)[0]
+    return value
 
 
 def _pairs(tree: dict[str, Any]) -> dict[Any, Any]:

@@ -145,7 +145,7 @@ def array_type(name: object) -> np.dtype[Any]:
     if not isinstance(name, str) or len(name) > 12 or name[:1] not in ("<", ">", "|") or not name[2:].isdecimal():
         raise ValueError(f"{name!r} is not a numpy type of a record")
     dtype = np.dtype(name)
-    if array_form(dtype) is None:
+    if array_form(dtype) is None or dtype.str != name:  # numpy lets the size of a huge text overflow
         raise ValueError(f"{name!r} is not a numpy type of a record")
     return dtype
 
@@ -153,6 +153,9 @@ def array_type(name: object) -> np.dtype[Any]:
 def as_tensor(carriers: Carried, name: str) -> torch.Tensor:
     """The tensor of type `name` that has these carriers; shares their memory."""
     dtype = getattr(torch, name)
+    if not carriers.size:
+        shape = carriers.shape[:-1] if name.startswith("complex") else carriers.shape
+        return torch.empty(shape, dtype=dtype)  # not from numpy, whose strides of nothing torch cannot view
     tensor = torch.from_numpy(carriers)
     if name.startswith("complex"):
         real = {"complex32": torch.float16, "complex64": torch.float32, "complex128": torch.float64}[name]

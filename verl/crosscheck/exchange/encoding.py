@@ -181,13 +181,15 @@ class Encoder:
     def _rare(self, value: Any) -> Any:
         kind = type(value)
         if kind is np.str_:
-            return {"$": "np.str", "of": self.encode(str(value))}
+            return {"$": "np.str", "of": self.encode(str.__str__(value))}  # str() strips NULs
         if kind is np.bytes_:
             return self._bytes(bytes(value), "np.bytes")
         if isinstance(value, np.generic) and array_form(value.dtype) is not None:
             return {"$": "scalar", "type": value.dtype.str, "hex": value.tobytes().hex()}
         if isinstance(value, torch.Tensor):
             tensor_source(value)
+        if isinstance(value, np.ndarray):
+            array_source(value)
         advice = next((_ADVICE[base.__name__] for base in kind.__mro__ if base.__name__ in _ADVICE), _ADVICE["object"])
         raise RefusedError(f"{kind.__name__} is not representable; {advice}, or drop the key")
 

@@ -91,9 +91,10 @@ def _restore(name: str, columns: Mapping[str, Column], container: Container) -> 
     column = columns[name]
     description, form = column.description, column.form
     if "fill" in description:
-        fill = description["fill"]
-        if type(fill) is not int:
-            raise MalformedError(f"column {name!r}: an int expected as fill value, {fill!r} found")
+        fill, limits = description["fill"], np.iinfo(form.carrier)
+        highest = 1 if form.storage == "BOOL" else limits.max
+        if type(fill) is not int or not limits.min <= fill <= highest:
+            raise MalformedError(f"column {name!r}: {fill!r} is not a value of its type")
         return np.full(column.carried_shape, fill, form.carrier)
     if "positions" in description:
         return _scatter(name, column, container)

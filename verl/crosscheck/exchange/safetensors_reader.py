@@ -95,11 +95,11 @@ def _open(path: Path) -> BinaryIO:
     """Opens a regular file; neither follows a link at the path nor blocks on a pipe."""
     if path.is_symlink():
         raise MalformedError("a regular file expected, a symbolic link found")
-    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb", buffering=0)
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
+    number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
         raise MalformedError("a regular file expected, something else found")
-    return file
+    return os.fdopen(number, "rb", buffering=0)
 
 
 def _fill(file: BinaryIO, buffer: npt.NDArray[np.uint8]) -> int:
