@@ -96,6 +96,18 @@ def column(**description: Any) -> dict[str, Any]:
     return {"meta": [], "arrays": [], "tensors": [["x", description]]}
 
 
+def sparse(shape: list[int]) -> dict[str, Any]:
+    return column(type="float32", shape=shape, positions="p", **{"in": "v"})
+
+
+def array_column(description: dict[str, Any]) -> dict[str, Any]:
+    return {"meta": [], "arrays": [["x", description]], "tensors": []}
+
+
+def cell(kind: str, shape: list[int], pool: str, at: Any) -> dict[str, Any]:
+    return value({"$": "array" if kind[0] in "<|" else "tensor", "type": kind, "shape": shape, "in": pool, "at": at})
+
+
 def value(tree: Any) -> dict[str, Any]:
     return {"meta": [["x", tree]], "arrays": [], "tensors": []}
 
@@ -157,7 +169,8 @@ def torch_file() -> bytes:
     (safetensors.torch.save({"x": torch.ones(100)}, {"format": "pt"}), "without it found"),
     (small().replace(b"record/1", b"record/2"), "version 1 expected, '2' found"),
     (small().replace(b"record/1", b"record/10"), "version 1 expected, '10' found"),
-], ids=["empty", "short", "pickle", "torch.save", "parquet", "noise", "safetensors", "metadata", "newer", "much newer"])  # fmt: skip
+], ids=[
+    "empty", "short", "pickle", "torch.save", "parquet", "noise", "safetensors", "metadata", "newer", "much newer"])  # fmt: skip
 def test_foreign_file(path: Path, content: bytes, expected: str) -> None:
     assert_damaged(path, content, expected)
     with pytest.raises(DamagedError, match=expected):
@@ -178,7 +191,7 @@ def test_only_a_regular_file_is_opened(path: Path, tmp_path: Path) -> None:
     for make, what in [
         (lambda: path.symlink_to(tmp_path / "real"), "symbolic link"),
         (lambda: os.mkfifo(path), "something else"),  # must not block
-        (lambda: path.mkdir(), "something else"),
+        (path.mkdir, "something else"),
     ]:
         make()
         for read in (read_record, read_about):
@@ -233,7 +246,9 @@ def test_header_of_deep_nesting_or_a_name_twice(path: Path) -> None:
 
 # ---------------------------------------------------------------- hostile content
 
-IDS = np.arange(6, dtype=np.uint8).reshape(2, 3)
+FLAT = np.arange(6, dtype=np.uint8)
+IDS = FLAT.reshape(2, 3)
+ONE = np.ones(1, dtype="<f4")
 HUGE = [1 << 20, 1 << 20]
 
 
@@ -266,16 +281,16 @@ HUGE = [1 << 20, 1 << 20]
     (forged(column(type="int64", shape=[2, 3], slice=["y", 0]), a=IDS), "no meaning"),
     (forged(column(type="int64", shape=[2, 3], slice=["x", 0]), a=IDS), "no meaning"),
     (forged(column(type="int64", shape=[2, 3], slice="ab"), a=IDS), "no meaning"),
-    (forged(column(type="float32", shape=HUGE, positions="p", **{"in": "v"}), v=np.zeros(1, "<f4"), p=IDS[0, :1]), "more memory"),
-    (forged(column(type="float32", shape=[2], positions="p", **{"in": "v"}), v=np.ones(1, "<f4"), p=IDS[1, :1]), "outside"),
-    (forged(column(type="float32", shape=[2], positions="p", **{"in": "v"}), v=np.ones(1, "<f4"), p=-np.ones(1, "<i8")), "outside"),
-    (forged(column(type="float32", shape=[9], positions="p", **{"in": "v"}), v=np.ones(1, "<f4"), p=IDS[0]), "one position per value"),
-    (forged({"meta": [], "tensors": [], "arrays": [["x", {"type": "<M8[s]", "shape": [1], "fill": 0}]]}), "no meaning"),
-    (forged({"meta": [], "tensors": [], "arrays": [["x", {"type": "<U999999999", "shape": [9], "in": "a"}]]}, a=IDS), "not a numpy type"),
-    (forged({"meta": [], "tensors": [], "arrays": [["x", {"type": "<U99999999", "shape": [9], "in": "a"}]]}, a=IDS), "more memory"),
-    (forged({"meta": [], "tensors": [], "arrays": [["x", {"type": "object", "shape": [2], "of": [1]}]]}), "has 1 cells"),
-    (forged({"meta": [], "tensors": [], "arrays": [["x", {"type": "object", "shape": [2], "of": [1], "rows": [0, 5]}]]}), "no meaning"),
-    (forged({"meta": [], "tensors": [], "arrays": [["x", {"type": "object", "shape": [1], "of": [1], "rows": [-1]}]]}), "not numbers"),
+    (forged(sparse(HUGE), v=ONE, p=IDS[0, :1]), "more memory"),
+    (forged(sparse([2]), v=ONE, p=IDS[1, :1]), "outside"),
+    (forged(sparse([2]), v=ONE, p=-np.ones(1, "<i8")), "outside"),
+    (forged(sparse([9]), v=ONE, p=IDS[0]), "one position per value"),
+    (forged(array_column({"type": "<M8[s]", "shape": [1], "fill": 0})), "no meaning"),
+    (forged(array_column({"type": "<U999999999", "shape": [9], "in": "a"}), a=IDS), "not a numpy type"),
+    (forged(array_column({"type": "<U99999999", "shape": [9], "in": "a"}), a=IDS), "more memory"),
+    (forged(array_column({"type": "object", "shape": [2], "of": [1]})), "has 1 cells"),
+    (forged(array_column({"type": "object", "shape": [2], "of": [1], "rows": [0, 5]})), "no meaning"),
+    (forged(array_column({"type": "object", "shape": [1], "of": [1], "rows": [-1]})), "not numbers"),
     (forged(value({"$": "pickle", "of": "gASV"})), "unknown kind of value 'pickle'"),
     (forged(value({"$": ["tuple"]})), "no meaning"),
     (forged(value({"$": "tuple"})), "no meaning"),
@@ -286,13 +301,13 @@ HUGE = [1 << 20, 1 << 20]
     (forged(value({"$": "float", "hex": "00"})), "a float of 1 bytes"),
     (forged(value({"$": "scalar", "type": "|O8", "hex": "00" * 8})), "not a numpy type of a record"),
     (forged(value({"$": "scalar", "type": "<f4", "hex": ""})), "no meaning"),
-    (forged(value({"$": "tensor", "type": "int64", "shape": [7], "in": "a", "at": 0}), a=IDS.reshape(-1)), "lie outside pool"),
-    (forged(value({"$": "tensor", "type": "int64", "shape": [1], "in": "a", "at": -1}), a=IDS.reshape(-1)), "lie outside pool"),
-    (forged(value({"$": "tensor", "type": "int64", "shape": [1], "in": "a", "at": True}), a=IDS.reshape(-1)), "lie outside pool"),
-    (forged(value({"$": "tensor", "type": "int64", "shape": [1], "in": "a", "at": 0}), a=IDS), "lie outside pool"),
-    (forged(value({"$": "tensor", "type": "int64", "shape": [1], "in": "b", "at": 0}), a=IDS), "no meaning"),
-    (forged(value({"$": "array", "type": "<f8", "shape": [1], "in": "a", "at": 0}), a=IDS.reshape(-1)), "dtype F64 expected"),
-    (forged(value({"$": "bytes", "shape": HUGE, "in": "a", "at": 0}), a=IDS.reshape(-1)), "lie outside pool"),
+    (forged(cell("int64", [7], "a", 0), a=FLAT), "lie outside pool"),
+    (forged(cell("int64", [1], "a", -1), a=FLAT), "lie outside pool"),
+    (forged(cell("int64", [1], "a", True), a=FLAT), "lie outside pool"),
+    (forged(cell("int64", [1], "a", 0), a=IDS), "lie outside pool"),
+    (forged(cell("int64", [1], "b", 0), a=IDS), "no meaning"),
+    (forged(cell("<f8", [1], "a", 0), a=FLAT), "dtype F64 expected"),
+    (forged(value({"$": "bytes", "shape": HUGE, "in": "a", "at": 0}), a=FLAT), "lie outside pool"),
     (forged(value({"$": "objects", "shape": HUGE, "of": []})), "has 0 cells"),
 ], ids=lambda value: value if isinstance(value, str) else "")  # fmt: skip
 def test_hostile_content(path: Path, content: bytes, expected: str) -> None:
@@ -325,7 +340,5 @@ def test_a_forged_file_with_nothing_wrong_is_read(path: Path) -> None:
     assert read_record(path).tensors["x"].tolist() == [[0, 1, 2], [3, 4, 5]]
     path.write_bytes(with_header(lambda header: None))
     assert read_record(path).meta == {"m": 1}
-    path.write_bytes(
-        forged(value({"$": "tensor", "type": "int64", "shape": [2], "in": "a", "at": 4}), a=IDS.reshape(-1))
-    )
+    path.write_bytes(forged(cell("int64", [2], "a", 4), a=FLAT))
     assert read_record(path).meta["x"].tolist() == [4, 5]
