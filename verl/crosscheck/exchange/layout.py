@@ -37,6 +37,11 @@ def staging(final: Path, writer: str) -> Path:
     return final.with_name(f"{STAGING_PREFIX}{final.name}-{writer}")
 
 
+def is_staged(path: Path) -> bool:
+    """Whether `path` is a name of `staging`: something being prepared for the other run."""
+    return path.name.startswith(STAGING_PREFIX)
+
+
 def artefacts(names: list[str], kind: str) -> list[int]:
     """Indexes of the artefacts of `kind` ("rollout" or "ckpt") among file `names`, ascending."""
     matches = (_ARTEFACT.fullmatch(name) for name in names)
