@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import resource
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -18,8 +19,20 @@ import torch
 
 logger = logging.getLogger(__name__)
 
+_ACCELERATOR_NODES = ("nvidia[0-9]*", "nvidiactl", "kfd", "davinci[0-9]*", "davinci_manager")
+"""Below /dev: NVIDIA, AMD, Ascend."""
+
 _BYTES_PER_RU_MAXRSS = 1024
 """Linux reports the peak resident set in KiB."""
+
+
+def machine_has_accelerator(dev: Path = Path("/dev")) -> bool:
+    """Whether the machine has an accelerator, though this process may see none.
+
+    On a GPU machine Ray hides the GPUs from every process that did not ask for one, upstream's main task among them.
+    Such a process must go on as upstream has it.
+    """
+    return any(next(dev.glob(pattern), None) is not None for pattern in _ACCELERATOR_NODES)
 
 
 class CpuDevice(ModuleType):
@@ -65,21 +78,21 @@ CPU = CpuDevice("verl.utils.cpu_device.CPU", CpuDevice.__doc__)
 
 
 def prepare_config(config: Any) -> None:
-    """Translate and check a trainer configuration for a CPU, in place. Called once, at the start of the main program.
+    """Translate and check a configuration that says `trainer.device=cpu`, in place; leave any other alone.
 
-    Upstream's resource pools know two words, `cuda` and `npu`, and ask Ray for resources of that kind; on a CPU Ray
-    hands out declared "GPUs" instead, so `trainer.device=cpu` becomes the word that asks for those.
+    Called once, at the start of the main program. Upstream's resource pools know two words, `cuda` and `npu`, and ask
+    Ray for resources of that kind; on a CPU Ray hands out declared "GPUs" instead, so `cpu` becomes the word that asks
+    for those. A main program may also run on a machine without an accelerator and train on others that have one: that
+    is a configuration with another device, and none of our business.
 
     Raises:
         ValueError: A setting that cannot work on a CPU; names the key and what to write.
     """
     trainer = getattr(config, "trainer", None)
-    if trainer is None:
+    if getattr(trainer, "device", None) != "cpu":
         return
-    if getattr(trainer, "device", None) == "cpu":
-        trainer.device = "cuda"
-    model = config.get("actor_rollout_ref")
-    if model is not None:
+    trainer.device = "cuda"
+    if config.get("actor_rollout_ref") is not None:
         _check_fsdp2(config)
         _check_padding(config)
 

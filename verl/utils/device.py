@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from verl.utils import cpu_device as _cpu
 from verl.utils import device__upstream as _upstream
 from verl.utils.device__upstream import (
     check_ipc_version_support,
@@ -24,11 +25,10 @@ from verl.utils.device__upstream import (
     set_expandable_segments,
 )
 
-is_cpu_backend: bool = not (is_cuda_available or is_npu_available)
-"""Whether this process trains and serves on the CPU. Every CPU part of the fork asks this and nothing else."""
+is_cpu_backend: bool = not (is_cuda_available or is_npu_available or _cpu.machine_has_accelerator())
+"""Whether this machine trains and serves on its CPU. Every CPU part of the fork asks this and nothing else."""
 
 if is_cpu_backend:
-    from verl.utils import cpu_device as _cpu
 
     def get_resource_name() -> str:
         """Name of the Ray resource that stands for a rank: a "GPU" declared by `ray_kwargs.ray_init.num_gpus`."""

@@ -23,6 +23,9 @@ from verl.workers.rollout.hf_server.slots import SlotCache
 
 logger = logging.getLogger(__name__)
 
+SLOT_MULTIPLE = 8
+"""Matrix kernels take rows in groups; with whole groups the last rows go the way of the others."""
+
 PREFIX_CACHE_SIZE = 64
 """Prompts whose prefill is kept, so that the n samples of a prompt share one."""
 
@@ -66,7 +69,8 @@ class Engine:
 
     Args:
         model: A decoder with full attention in every layer.
-        slots: Rows of a decoding step (S); each step costs as much as a full one.
+        slots: Rows of a decoding step (S), rounded up to a multiple of `SLOT_MULTIPLE`; each step costs as much as a
+            full one.
         length: Most tokens of a row, prompt and response together (T).
         share_prefixes: Whether equal prompts share a prefill.
 
@@ -77,6 +81,7 @@ class Engine:
     def __init__(self, model: PreTrainedModel, slots: int, length: int, share_prefixes: bool = True) -> None:
         _check_full_attention(model)
         self.model = model.eval()
+        slots = slots if slots == 1 else -(-slots // SLOT_MULTIPLE) * SLOT_MULTIPLE
         self.cache = SlotCache(model.config.num_hidden_layers, slots, length)
         self.waiting: deque[Request] = deque()
         self.running: dict[int, Request] = {}
@@ -187,11 +192,24 @@ class Engine:
 
     @torch.inference_mode()
     def slots_agree(self) -> bool:
-        """Whether one token gives the same logits to the last bit in every slot. Only for an idle engine."""
+        """Whether a row of several lengths gives the same logits to the last bit in every slot. Overwrites the cache.
+
+        It does with one thread; several share a step's work out by slot, and then it may not.
+
+        Raises:
+            RuntimeError: Requests are running.
+        """
         if self.busy:
             raise RuntimeError("slots can only be compared while no request runs")
-        logits_SV = self._forward(torch.ones(self.cache.slots, dtype=torch.long))
-        return bool((logits_SV == logits_SV[0]).all())
+        token_S = torch.ones(self.cache.slots, dtype=torch.long)
+        self._forward(token_S)
+        agree = True
+        for position in sorted({0, self.cache.length // 2, self.cache.length - 1}):
+            self.cache.repeat_random(position)
+            logits_SV = self._forward(token_S)
+            agree &= bool((logits_SV == logits_SV[0]).all())
+        self.cache.position_S.zero_()
+        return agree
 
 
 def _check_full_attention(model: PreTrainedModel) -> None:

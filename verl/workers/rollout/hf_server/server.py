@@ -58,7 +58,8 @@ class HFServer:
         if not self.engine.slots_agree():
             logger.warning(
                 "rollout replica %d: on this CPU a row's logits depend on its slot in the batch, so two runs may "
-                "differ in the last digits; actor_rollout_ref.rollout.max_num_seqs=1 avoids that",
+                "differ in the last digits; actor_rollout_ref.rollout.engine_kwargs.hf.num_threads=1 (or, failing "
+                "that, actor_rollout_ref.rollout.max_num_seqs=1) avoids that",
                 replica_rank,
             )
 

@@ -86,6 +86,14 @@ class SlotCache(Cache):
     def release(self, slot: int) -> None:
         self.position_S[slot] = 0
 
+    def repeat_random(self, position: int) -> None:
+        """Put the same random row, `position` tokens long, into every slot."""
+        generator = torch.Generator().manual_seed(position)
+        for layer in self.layers:
+            for store in (layer.keys, layer.values):
+                store[:] = torch.randn(store.shape[1:], generator=generator).to(store.dtype)
+        self.position_S.fill_(position)
+
     def mask(self) -> torch.Tensor:
         """Which cached tokens each slot's next token sees, bool [S, 1, 1, T]; a free slot sees its own alone."""
         return (torch.arange(self.length) <= self.position_S[:, None])[:, None, None, :]

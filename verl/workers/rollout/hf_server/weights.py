@@ -39,10 +39,13 @@ def pack(name: str, tensor: torch.Tensor) -> PackedTensor:
 
 def unpack(packed: PackedTensor) -> torch.Tensor:
     """The tensor; shares the bytes, which may be read-only: copy from it, never write to it."""
+    dtype = getattr(torch, packed.dtype)
+    if packed.data.size == 0:
+        return torch.empty(packed.shape, dtype=dtype)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         flat = torch.from_numpy(packed.data)
-    return flat.view(getattr(torch, packed.dtype)).reshape(packed.shape)
+    return flat.view(dtype).reshape(packed.shape)
 
 
 def buckets(weights: Iterable[tuple[str, torch.Tensor]], size_bytes: int) -> Iterator[list[PackedTensor]]:
