@@ -170,7 +170,8 @@ def torch_file() -> bytes:
     (small().replace(b"record/1", b"record/2"), "version 1 expected, '2' found"),
     (small().replace(b"record/1", b"record/10"), "version 1 expected, '10' found"),
 ], ids=[
-    "empty", "short", "pickle", "torch.save", "parquet", "noise", "safetensors", "metadata", "newer", "much newer"])  # fmt: skip
+    "empty", "short", "pickle", "torch.save", "parquet", "noise", "safetensors", "metadata", "newer", "much newer",
+])  # fmt: skip
 def test_foreign_file(path: Path, content: bytes, expected: str) -> None:
     assert_damaged(path, content, expected)
     with pytest.raises(DamagedError, match=expected):
