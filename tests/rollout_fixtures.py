@@ -28,19 +28,23 @@ def make_prompts(texts, *, step=1, uid=None, **meta_info):
 
 
 class FakeManager:
-    """Answers with tokens that depend on the prompt and on how often it was asked; counts its calls."""
+    """Answers with tokens that depend on the prompt and on how often it was asked; counts its calls.
 
-    def __init__(self, *, echo_uid=False):
+    Args:
+        echo: also return the columns it was given, as upstream's agent loop does with a colocated reward model.
+    """
+
+    def __init__(self, *, echo=False):
         self.calls = 0
-        self._echo_uid = echo_uid
+        self._echo = echo
 
     def generate_sequences(self, prompts):
         self.calls += 1
         texts = [row[0]["content"] for row in prompts.non_tensor_batch["raw_prompt"]]
         responses = torch.tensor([[len(t), self.calls, sum(map(ord, t))] for t in texts], dtype=torch.int64)
         arrays = {"multi_modal_inputs": column([{} for _ in texts])}
-        if self._echo_uid:
-            arrays["uid"] = prompts.non_tensor_batch["uid"]
+        if self._echo:
+            arrays.update(prompts.non_tensor_batch)
         return DataProto(
             batch=TensorDict(
                 {"responses": responses, "rollout_log_probs": -torch.rand(len(texts), 3)}, batch_size=[len(texts)]

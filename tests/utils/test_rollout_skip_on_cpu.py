@@ -77,7 +77,7 @@ def test_names(tmp_path, changes, name):
 
 def test_the_own_uid_is_kept(tmp_path):
     for uid in (["a0", "a1"], ["b0", "b1"]):
-        manager = FakeManager(echo_uid=True)
+        manager = FakeManager(echo=True)
         RolloutSkip(make_config(tmp_path), manager).wrap_generate_sequences()
         own = make_prompts(["1+1=", "2+2="], uid=uid)
         own.union(manager.generate_sequences(own))

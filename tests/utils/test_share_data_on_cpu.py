@@ -10,7 +10,14 @@ import pytest
 from rollout_fixtures import FakeManager, assert_same_batch, make_config, make_prompts
 
 from verl.crosscheck.clock import ManualClock
-from verl.crosscheck.errors import DamagedError, DirectoryError, MismatchError, PublishError, WaitTimeoutError
+from verl.crosscheck.errors import (
+    DamagedError,
+    DirectoryError,
+    EncodingError,
+    MismatchError,
+    PublishError,
+    WaitTimeoutError,
+)
 from verl.crosscheck.exchange import publish
 from verl.crosscheck.exchange.layout import MANIFEST
 from verl.utils.share_data import ShareDataTest
@@ -77,13 +84,66 @@ def test_timings_are_the_own_runs(root):
 
 
 def test_the_consumers_own_uid_is_kept_so_that_its_batch_merges(root):
-    _, a = side(root, "ckpt", echo_uid=True)
+    _, a = side(root, "ckpt", echo=True)
     _, b = side(root, "rollout")
     a.generate_sequences(make_prompts(["1+1=", "2+2="], uid=["a0", "a1"]))
     own = make_prompts(["1+1=", "2+2="], uid=["b0", "b1"])
     taken = b.generate_sequences(own)
     assert taken.non_tensor_batch["uid"].tolist() == ["b0", "b1"]
     own.union(taken)  # raises on a difference
+
+
+class Image:
+    """Something that only lives in a process, as a picture in a chat does."""
+
+    mode, size = "RGB", (1, 1)
+
+    def __init__(self, content):
+        self._content = content
+
+    def tobytes(self):
+        return self._content
+
+
+def with_image(content):
+    prompts = make_prompts(["what is it?"])
+    prompts.non_tensor_batch["raw_prompt"][0][0]["image"] = Image(content)
+    return prompts
+
+
+def test_echoed_columns_are_the_consumers_own_and_need_no_representation(root):
+    _, a = side(root, "ckpt", echo=True)
+    _, b = side(root, "rollout")
+    a.generate_sequences(with_image(b"\xff"))
+    own = with_image(b"\xff")
+    taken = b.generate_sequences(own)
+    assert list(taken.non_tensor_batch) == ["multi_modal_inputs", "raw_prompt", "uid"]
+    assert taken.non_tensor_batch["raw_prompt"] is own.non_tensor_batch["raw_prompt"]
+    own.union(taken)
+
+
+def test_another_image_is_another_prompt(root):
+    _, a = side(root, "ckpt", echo=True)
+    _, b = side(root, "rollout")
+    a.generate_sequences(with_image(b"\xff"))
+    with pytest.raises(MismatchError, match="1 of 1 prompts differ"):
+        b.generate_sequences(with_image(b"\x00"))
+
+
+def test_a_column_that_cannot_be_represented_is_named(root, capsys):
+    class Odd(FakeManager):
+        def generate_sequences(self, prompts):
+            output = super().generate_sequences(prompts)
+            output.non_tensor_batch["extra"] = output.non_tensor_batch["multi_modal_inputs"].copy()
+            output.non_tensor_batch["extra"][1] = {"when": object()}
+            return output
+
+    worker = Odd()
+    ShareDataTest(make_config(root, "ckpt")).wrap_generate_sequences("ckpt", worker)
+    with pytest.raises(EncodingError, match=r"extra.*1.*when"):
+        worker.generate_sequences(make_prompts(["1+1=", "2+2="]))
+    assert "Failed to dump data in" in capsys.readouterr().out
+    assert list(root.iterdir()) == []
 
 
 def test_a_wait_shows_what_is_missing_and_ends_when_it_arrives(root, capsys):

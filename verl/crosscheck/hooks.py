@@ -62,7 +62,8 @@ class ShareHooks:
         self._share.wrap_generate_sequences(self._mode, manager)
 
     def exchange_actor(self, load: Load, save: Save, about: Callable[[], dict[str, Any]]) -> dict[str, float]:
-        return self._share.after_update_policy(self._mode, load, save, about())
+        timing_s: dict[str, float] = self._share.after_update_policy(self._mode, load, save, about())
+        return timing_s
 
 
 def hooks_for(config: Any) -> Hooks:

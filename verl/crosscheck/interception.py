@@ -22,7 +22,7 @@ class RolloutSource(Protocol):
     def load(self, call: Any, prompts: DataProto) -> DataProto | None:
         """The answer, or None if the engine is to give it."""
 
-    def save(self, call: Any, output: DataProto) -> None:
+    def save(self, call: Any, prompts: DataProto, output: DataProto) -> None:
         """Keep the engine's answer; may add to its `meta_info`."""
 
 
@@ -43,7 +43,7 @@ def intercept(worker: Any, source: RolloutSource) -> None:
         output = source.load(call, prompts)
         if output is None:
             output = inner(prompts, *args, **kwargs)
-            source.save(call, output)
+            source.save(call, prompts, output)
         return output
 
     generate_sequences.crosscheck_source = source  # type: ignore[attr-defined]
@@ -58,7 +58,7 @@ async def _generate_async(inner: Any, source: RolloutSource, prompts: DataProto,
         output = inner(prompts, *args, **kwargs)
         if inspect.isawaitable(output):
             output = await output
-        await asyncio.to_thread(source.save, call, output)
+        await asyncio.to_thread(source.save, call, prompts, output)
     return output
 
 

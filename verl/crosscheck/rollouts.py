@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from tensordict import TensorDict
 
-from verl.crosscheck.errors import DamagedError
+from verl.crosscheck.errors import DamagedError, MismatchError
 from verl.crosscheck.exchange.publish import publish_file
 from verl.crosscheck.exchange.record import Record, read_record, write_record
-from verl.crosscheck.identity import Call, CallKind, Prompts, require_same_call
+from verl.crosscheck.identity import Call, CallKind, Prompts, digest, require_same_call
 from verl.protocol import DataProto
 
 KIND = "rollout"
@@ -28,19 +28,27 @@ def identify_call(index: int, prompts: DataProto) -> Call:
     return Call(index, CallKind.of(prompts.meta_info), None if step is None else int(step), Prompts.of(fields))
 
 
-def save_rollout(path: Path, call: Call, output: DataProto, *, replace: bool = False) -> int:
-    """Publish `output`, what `call` returned, as the file `path`. Returns its size in bytes.
+def save_rollout(path: Path, call: Call, prompts: DataProto, output: DataProto, *, replace: bool = False) -> int:
+    """Publish `output`, what `call` returned for `prompts`, as the file `path`. Returns its size in bytes.
+
+    With a colocated reward model, upstream's agent loop returns the columns it was given along with its own, images and
+    the random `uid` included. Such echoes are saved by name only: the reader has asked the same, and takes its own.
 
     Raises:
         EncodingError: `output` holds a value that the format cannot represent.
         PublishError: `path` is taken and `replace` is not set.
         OSError: the file system's own.
     """
-    tensors = dict(output.batch.items()) if output.batch is not None else {}
+    echoed = _echoed(prompts, output)
     record = Record(
-        tensors=tensors,
-        arrays=output.non_tensor_batch,
-        meta={"call": call.to_json(), "meta_info": output.meta_info},
+        tensors=dict(output.batch.items()) if output.batch is not None else {},
+        arrays={name: column for name, column in output.non_tensor_batch.items() if name not in echoed},
+        meta={
+            "call": call.to_json(),
+            "columns": list(output.non_tensor_batch),
+            "echoed": echoed,
+            "meta_info": output.meta_info,
+        },
         about={
             "kind": KIND,
             "index": call.index,
@@ -56,35 +64,48 @@ def save_rollout(path: Path, call: Call, output: DataProto, *, replace: bool = F
 def load_rollout(path: Path, own: Call | None, prompts: DataProto, advice: str) -> DataProto:
     """The rollout in `path`, for the caller that asked `prompts`.
 
-    `uid` names rows within one process at random, so the caller's own is kept where the rollout carries one.
-
     Args:
         own: the call it must answer; None takes the answer to any call.
         advice: what to do if it answers another one.
 
     Raises:
         DamagedError: not a rollout, or not as it was written.
-        MismatchError: it answers another call than `own`.
+        MismatchError: it answers another call than `own`, or its echoed columns cannot be had from `prompts`.
     """
     record = read_record(path)
     try:
         recorded = Call.from_json(record.meta["call"])
+        columns, echoed = list(record.meta["columns"]), set(record.meta["echoed"])
         meta_info = dict(record.meta["meta_info"])
         has_batch = bool(record.about["has_batch"])
+        complete = set(columns) == echoed | record.arrays.keys()
     except (KeyError, TypeError, ValueError) as e:
-        raise DamagedError(
-            f"{path} is a record but not a rollout ({e!r}); name a file that a rollout was saved to"
-        ) from None
+        raise _not_a_rollout(path, repr(e)) from None
+    if not complete:
+        raise _not_a_rollout(path, f"its columns are {sorted(record.arrays)}, expected {columns}")
     if own is not None:
         require_same_call(own, recorded, str(path), advice)
-    arrays = dict(record.arrays)
-    own_uid = prompts.non_tensor_batch.get("uid")
-    if "uid" in arrays and own_uid is not None and len(own_uid) == len(arrays["uid"]):
-        arrays["uid"] = own_uid
-    batch = TensorDict(dict(record.tensors), batch_size=[_rows(record, recorded)]) if has_batch else None
+    rows = len(recorded.prompts.digests)
+    if echoed and (echoed - prompts.non_tensor_batch.keys() or len(prompts) != rows):
+        raise MismatchError(
+            f"{path} takes the columns {sorted(echoed)} of {rows} rows from the batch that asks, which has "
+            f"{sorted(prompts.non_tensor_batch)} of {len(prompts)} rows. {advice}"
+        )
+    arrays = {name: prompts.non_tensor_batch[name] if name in echoed else record.arrays[name] for name in columns}
+    batch = TensorDict(dict(record.tensors), batch_size=[_batch_size(record, rows)]) if has_batch else None
     return DataProto(batch=batch, non_tensor_batch=arrays, meta_info=meta_info)
 
 
-def _rows(record: Record, call: Call) -> int:
+def _echoed(prompts: DataProto, output: DataProto) -> list[str]:
+    """Names of the columns that `output` has from `prompts`, unchanged."""
+    common = [name for name in output.non_tensor_batch if name in prompts.non_tensor_batch]
+    return [name for name in common if digest(output.non_tensor_batch[name]) == digest(prompts.non_tensor_batch[name])]
+
+
+def _not_a_rollout(path: Path, found: str) -> DamagedError:
+    return DamagedError(f"{path} is a record but not a rollout ({found}); name a file that a rollout was saved to")
+
+
+def _batch_size(record: Record, rows: int) -> int:
     first: torch.Tensor | None = next(iter(record.tensors.values()), None)
-    return len(call.prompts.digests) if first is None else first.shape[0]
+    return rows if first is None else first.shape[0]

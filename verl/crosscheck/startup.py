@@ -57,8 +57,8 @@ def refuse_leftovers(trainer: TrainerConfig) -> None:
     if found:
         raise DirectoryError(
             f"trainer.share_data_dir={trainer.share_data_dir!r} already holds {len(found)} {kind}_* of an earlier run "
-            f"or of another run in mode {mode.value}, and this run starts with {kind}_0. Name an empty directory on both "
-            f"sides, or, if nothing there is needed any more, type rm -r '{trainer.share_data_dir}'."
+            f"or of another run in mode {mode.value}, and this run starts with {kind}_0. Name an empty directory on "
+            f"both sides, or, if nothing there is needed any more, type rm -r '{trainer.share_data_dir}'."
         )
 
 

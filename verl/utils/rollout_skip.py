@@ -86,7 +86,7 @@ class RolloutSkip:
         say(self.print_mark, f"Successfully load pre-generated data from {path}", "green")
         return output
 
-    def save(self, call: Call, output: DataProto) -> None:
+    def save(self, call: Call, prompts: DataProto, output: DataProto) -> None:
         """Save an answer of the engine.
 
         Raises:
@@ -94,7 +94,7 @@ class RolloutSkip:
         """
         path = self.path_of(call.index)
         try:
-            save_rollout(path, call, output, replace=True)
+            save_rollout(path, call, prompts, output, replace=True)
         except Exception as e:
             say(self.print_mark, f"Failed to dump data in {path}: {e}", "red")
             if isinstance(e, CrossCheckError):

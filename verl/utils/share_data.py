@@ -144,11 +144,11 @@ class _GivenRollouts:
     def load(self, call: Call, prompts: DataProto) -> DataProto | None:
         return None
 
-    def save(self, call: Call, output: DataProto) -> None:
+    def save(self, call: Call, prompts: DataProto, output: DataProto) -> None:
         path = self._layout.rollout(call.index)
         start_s = time.perf_counter()
         try:
-            save_rollout(path, call, output)
+            save_rollout(path, call, prompts, output)
         except Exception as e:
             say(MARK, f"Failed to dump data in {path}: {e}", "red")
             raise _publish_error(path, e) from e
@@ -183,7 +183,7 @@ class _TakenRollouts:
         output.meta_info["timing"] = {"share_data/wait_rollout": waited_s, "share_data/load_rollout": load_s}
         return output
 
-    def save(self, call: Call, output: DataProto) -> None:
+    def save(self, call: Call, prompts: DataProto, output: DataProto) -> None:
         raise AssertionError("mode rollout never asks the engine, so there is nothing of it to save")
 
 
