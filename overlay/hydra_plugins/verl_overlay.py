@@ -100,13 +100,13 @@ class _Overlaid:
         return result
 
     def is_group(self, config_path):
-        return super().is_group(config_path) or any(layer.is_group(config_path) for layer in self._layers)
+        return any(layer.is_group(config_path) for layer in self._layers) or super().is_group(config_path)
 
     def is_config(self, config_path):
-        return super().is_config(config_path) or any(layer.is_config(config_path) for layer in self._layers)
+        return any(layer.is_config(config_path) for layer in self._layers) or super().is_config(config_path)
 
     def available(self):
-        return super().available() or any(layer.available() for layer in self._layers)
+        return any(layer.available() for layer in self._layers) or super().available()
 
     def list(self, config_path, results_filter):
         layers = [layer for layer in self._layers if layer.is_group(config_path)]
