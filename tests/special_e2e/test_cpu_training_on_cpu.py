@@ -20,7 +20,7 @@ REPORT_RATIOS = [
     "algorithm.rollout_correction.rollout_is=token",
     "algorithm.rollout_correction.rollout_is_threshold=10",
 ]
-GAE = ["algorithm.adv_estimator=gae", "critic.optim.lr=1e-4"]
+GAE_AND_REFERENCE = ["algorithm.adv_estimator=gae", "critic.optim.lr=1e-4", "actor_rollout_ref.actor.use_kl_loss=True"]
 SAVE_AT_2_OF_3 = ["trainer.total_training_steps=3", "trainer.save_freq=2"]
 
 
@@ -63,7 +63,7 @@ def two_ranks(runs):
 
 @pytest.fixture(scope="module")
 def critics(runs):
-    two_steps = [*GAE, "trainer.total_training_steps=2", "trainer.save_freq=2"]
+    two_steps = [*GAE_AND_REFERENCE, "trainer.total_training_steps=2", "trainer.save_freq=2"]
     return runs.both(("gae_legacy", *two_steps), ("gae_new", *two_steps, NEW_WORKERS))
 
 
@@ -122,11 +122,12 @@ def test_both_worker_implementations_agree(legacy_twice, two_ranks):
 
 
 @pytest.mark.parametrize("index", [0, 1], ids=["legacy workers", "new workers"])
-def test_a_critic_trains(runs, critics, index):
+def test_a_critic_trains_beside_a_reference_policy(runs, critics, index):
     steps = critics[index]
     assert sorted(steps) == [1, 2]
     assert_healthy(steps)
     assert steps[1].values["critic/grad_norm"] > 0
+    assert steps[1].values["actor/kl_loss"] < steps[2].values["actor/kl_loss"]
     folder = launch.checkpoint_dir(runs.folder / ["gae_legacy", "gae_new"][index]) / "global_step_2"
     assert any((folder / "critic").iterdir()) and any((folder / "actor").iterdir())
 

@@ -11,7 +11,7 @@ import torch
 import torch.distributed
 from omegaconf import OmegaConf
 
-from verl.utils import attention_utils, device, distributed
+from verl.utils import attention_utils, device, distributed, fsdp_utils
 from verl.utils.cpu_device import machine_has_accelerator, prepare_config
 
 WITH_ACCELERATOR = """
@@ -43,6 +43,8 @@ assert "hf" not in replica.RolloutReplicaRegistry._registry
 assert engine.EngineRegistry is engine__upstream.EngineRegistry
 from verl.utils import model, model__upstream
 assert model.load_valuehead_model is model__upstream.load_valuehead_model
+from verl.utils import fsdp_utils, fsdp_utils__upstream
+assert fsdp_utils.CPUOffloadPolicy is fsdp_utils__upstream.CPUOffloadPolicy
 from verl.workers import fsdp_workers, fsdp_workers__upstream
 for name in fsdp_workers.__all__:
     assert getattr(fsdp_workers, name) is getattr(fsdp_workers__upstream, name), name
@@ -118,6 +120,11 @@ def test_padding_goes_there_and_back_without_flash_attn():
     assert packed.flatten().tolist() == [1, 2, 3, 4]
     back = attention_utils.pad_input(packed, indices, batch=2, seqlen=3)
     assert torch.equal(back, hidden * mask[..., None])
+
+
+def test_parameters_in_main_memory_are_not_pinned():
+    policy = fsdp_utils.CPUOffloadPolicy(pin_memory=True)
+    assert isinstance(policy, torch.distributed.fsdp.CPUOffloadPolicy) and not policy.pin_memory
 
 
 def config(**changes):

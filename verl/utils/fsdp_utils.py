@@ -1,0 +1,27 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""Upstream's `verl.utils.fsdp_utils`; on a CPU, parameters that are kept in main memory are not pinned.
+
+Upstream keeps the reference policy's there, pinned so that a GPU can fetch them faster. Without a GPU torch refuses.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from verl.utils import fsdp_utils__upstream as _upstream
+from verl.utils.device import is_cpu_backend
+from verl.utils.fsdp_utils__upstream import *  # noqa: F403
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(_upstream, name)
+
+
+if is_cpu_backend:
+
+    class CPUOffloadPolicy(_upstream.CPUOffloadPolicy):
+        """Torch's, deaf to the wish for pinned memory."""
+
+        def __init__(self, pin_memory: bool = False) -> None:
+            super().__init__(pin_memory=False)
