@@ -82,7 +82,10 @@ def _overlay_layers(provider, path):
 
 
 class _Overlaid:
-    """Mixin over a Hydra folder source: answers from the fork's folder and upstream's together."""
+    """Mixin over a Hydra folder source: answers from the fork's folder and upstream's together.
+
+    Hydra's own answer for a package would import it, torch and all; the layers only look at files.
+    """
 
     def __init__(self, provider, path):
         super().__init__(provider, path)
@@ -100,13 +103,21 @@ class _Overlaid:
         return result
 
     def is_group(self, config_path):
-        return any(layer.is_group(config_path) for layer in self._layers) or super().is_group(config_path)
+        return (
+            any(layer.is_group(config_path) for layer in self._layers)
+            if self._layers
+            else super().is_group(config_path)
+        )
 
     def is_config(self, config_path):
-        return any(layer.is_config(config_path) for layer in self._layers) or super().is_config(config_path)
+        return (
+            any(layer.is_config(config_path) for layer in self._layers)
+            if self._layers
+            else super().is_config(config_path)
+        )
 
     def available(self):
-        return any(layer.available() for layer in self._layers) or super().available()
+        return any(layer.available() for layer in self._layers) if self._layers else super().available()
 
     def list(self, config_path, results_filter):
         layers = [layer for layer in self._layers if layer.is_group(config_path)]
