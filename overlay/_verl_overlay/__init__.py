@@ -3,9 +3,14 @@
 """Import hook that lays this fork's `verl/` over the installed upstream `verl`, one module at a time.
 
 A file `verl/<path>.py` of the fork takes the place of upstream's module of that name; everything else comes from
-upstream. The shadowing module reaches the one it shadows under a private name, by an ordinary import:
+upstream. The shadowing module reaches the one it shadows under a private name, and stands for it in everything else:
 
-    from verl.trainer.ppo import ray_trainer__upstream
+    from _verl_overlay import extend
+    from verl.trainer.ppo import ray_trainer__upstream as _upstream
+
+    class RayPPOTrainer(_upstream.RayPPOTrainer): ...
+
+    extend(__name__, _upstream)
 
 A `.pth` file calls `install` when any interpreter of the environment starts (Ray workers and spawned processes too), so
 this module imports nothing but `os` and `sys` itself and answers for the name `verl` alone.
@@ -106,11 +111,53 @@ class Finder:
         return spec
 
 
+def extend(name, base):
+    """Let the module `name` stand for `base`, upstream's under its private name, in what it does not define itself.
+
+    Last statement of an overlay module. Reading a name gives upstream's, as it is at that moment; setting one, as
+    people do to put a function of their own in upstream's place, sets it where upstream's own functions look for it; a
+    star import gives what it gives from upstream.
+    """
+    module_type = type(sys)
+    module = sys.modules[name]
+    upstream_names = frozenset(vars(base))
+    if "__all__" not in vars(module):
+        module.__all__ = getattr(base, "__all__", sorted(n for n in upstream_names if not n.startswith("_")))
+    own = frozenset(vars(module))
+
+    def is_shared(attribute):  # upstream's, or imported by both
+        return attribute in upstream_names and (
+            attribute not in own or vars(module).get(attribute) is vars(base).get(attribute)
+        )
+
+    class Overlaid(module_type):
+        def __getattr__(self, attribute):
+            return getattr(base, attribute)
+
+        def __setattr__(self, attribute, value):
+            shared = is_shared(attribute)
+            if not shared or attribute in own:
+                module_type.__setattr__(self, attribute, value)
+            if shared:
+                setattr(base, attribute, value)
+
+        def __delattr__(self, attribute):
+            if attribute in vars(self):
+                module_type.__delattr__(self, attribute)
+            else:
+                delattr(base, attribute)
+
+        def __dir__(self):
+            return sorted({*vars(self), *dir(base)})
+
+    module.__class__ = Overlaid
+
+
 def inherit(namespace):
     """Run upstream's file of the calling module's name in `namespace`, the calling module's `globals()`.
 
     First statement of an overlay module whose upstream functions must themselves see what the overlay redefines.
-    Where nothing of the kind is needed, import the private name instead.
+    Where nothing of the kind is needed, `extend` instead.
     """
     spec = namespace["__spec__"]
     base = upstream(spec.name)

@@ -7,32 +7,20 @@ Upstream asks for one back end for the CPU and one for the device; where the dev
 
 from __future__ import annotations
 
+from _verl_overlay import extend
 from verl.utils import distributed__upstream as _upstream
 from verl.utils.device import get_nccl_backend, is_cpu_backend
-from verl.utils.distributed__upstream import (
-    destroy_global_process_group,
-    initialize_global_process_group,
-    set_numa_affinity,
-    stateless_init_process_group,
-)
+
+if is_cpu_backend:
+
+    def initialize_global_process_group_ray(timeout_second: float | None = None, backend: str | None = None) -> None:
+        """Join the process group that the environment describes, unless this process is in one already.
+
+        Args:
+            timeout_second: Longest wait of a collective operation; None for torch's default.
+            backend: As `torch.distributed.init_process_group` takes it; None for what the device needs.
+        """
+        _upstream.initialize_global_process_group_ray(timeout_second, backend or get_nccl_backend())
 
 
-def initialize_global_process_group_ray(timeout_second: float | None = None, backend: str | None = None) -> None:
-    """Join the process group that the environment describes, unless this process is in one already.
-
-    Args:
-        timeout_second: Longest wait of a collective operation; None for torch's default.
-        backend: As `torch.distributed.init_process_group` takes it; None for what the device needs.
-    """
-    if backend is None and is_cpu_backend:
-        backend = get_nccl_backend()
-    _upstream.initialize_global_process_group_ray(timeout_second, backend)
-
-
-__all__ = [
-    "destroy_global_process_group",
-    "initialize_global_process_group",
-    "initialize_global_process_group_ray",
-    "set_numa_affinity",
-    "stateless_init_process_group",
-]
+extend(__name__, _upstream)

@@ -7,16 +7,9 @@ Upstream keeps the reference policy's there, pinned so that a GPU can fetch them
 
 from __future__ import annotations
 
-from typing import Any
-
+from _verl_overlay import extend
 from verl.utils import fsdp_utils__upstream as _upstream
 from verl.utils.device import is_cpu_backend
-from verl.utils.fsdp_utils__upstream import *  # noqa: F403
-
-
-def __getattr__(name: str) -> Any:
-    return getattr(_upstream, name)
-
 
 if is_cpu_backend:
 
@@ -25,3 +18,6 @@ if is_cpu_backend:
 
         def __init__(self, pin_memory: bool = False) -> None:
             super().__init__(pin_memory=False)
+
+
+extend(__name__, _upstream)

@@ -8,16 +8,12 @@ from typing import Any
 
 import torch
 
+from _verl_overlay import extend
 from verl.utils import model__upstream as _upstream
 from verl.utils.device import is_cpu_backend
-from verl.utils.model__upstream import *  # noqa: F403
 
 VALUE_HEAD_SEED = 0
 """Seed of a value head that the checkpoint does not hold, so that two runs start from the same critic."""
-
-
-def __getattr__(name: str) -> Any:
-    return getattr(_upstream, name)
 
 
 if is_cpu_backend:
@@ -40,3 +36,6 @@ if is_cpu_backend:
             return AutoModelForTokenClassification.from_pretrained(
                 local_path, torch_dtype=torch_dtype, config=model_config, trust_remote_code=trust_remote_code
             )
+
+
+extend(__name__, _upstream)

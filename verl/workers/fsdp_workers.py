@@ -10,16 +10,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from _verl_overlay import extend
 from verl.utils.device import is_cpu_backend
 from verl.utils.distributed import initialize_global_process_group_ray
 from verl.workers import fsdp_workers__upstream as _upstream
-from verl.workers.fsdp_workers__upstream import ActorRolloutRefWorker, AsyncActorRolloutRefWorker, CriticWorker
 
 _DEFAULT_TIMEOUT_S = 600.0
-
-
-def __getattr__(name: str) -> Any:
-    return getattr(_upstream, name)
 
 
 def _join_process_group(config: Any) -> None:
@@ -29,21 +25,21 @@ def _join_process_group(config: Any) -> None:
 
 if is_cpu_backend:
 
-    class ActorRolloutRefWorker(ActorRolloutRefWorker):
+    class ActorRolloutRefWorker(_upstream.ActorRolloutRefWorker):
         """Upstream's, over gloo."""
 
         def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
             _join_process_group(config)
             super().__init__(config, *args, **kwargs)
 
-    class AsyncActorRolloutRefWorker(AsyncActorRolloutRefWorker):
+    class AsyncActorRolloutRefWorker(_upstream.AsyncActorRolloutRefWorker):
         """Upstream's, over gloo."""
 
         def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
             _join_process_group(config)
             super().__init__(config, *args, **kwargs)
 
-    class CriticWorker(CriticWorker):
+    class CriticWorker(_upstream.CriticWorker):
         """Upstream's, over gloo and always sharded by FSDP2, the only kind that takes parameters on a CPU.
 
         One configuration then serves both worker implementations: 0.7.1's new critic wants `critic.strategy=fsdp`
@@ -55,4 +51,4 @@ if is_cpu_backend:
             super().__init__(dataclasses.replace(config, strategy="fsdp2"), *args, **kwargs)
 
 
-__all__ = ["ActorRolloutRefWorker", "AsyncActorRolloutRefWorker", "CriticWorker"]
+extend(__name__, _upstream)

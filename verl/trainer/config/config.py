@@ -6,16 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from _verl_overlay import extend
 from verl.base_config import BaseConfig
 from verl.crosscheck.settings import ShareMode, checked_seconds, checked_share_dir
-from verl.trainer.config import config__upstream as _base
-from verl.trainer.config.config__upstream import *  # noqa: F403
+from verl.trainer.config import config__upstream as _upstream
 
-__all__ = [*_base.__all__, "TrainerConfig"]  # noqa: PLE0604  they are all strings
-
-
-def __getattr__(name: str) -> Any:  # upstream's names outside its __all__, such as ModuleConfig
-    return getattr(_base, name)
+__all__ = [*_upstream.__all__, "TrainerConfig"]  # noqa: PLE0604  they are all strings
 
 
 @dataclass
@@ -105,3 +101,6 @@ class TrainerConfig(BaseConfig):
     def share_mode(self) -> ShareMode | None:
         """The validated `share_data`; None is off."""
         return ShareMode.parse(self.share_data)
+
+
+extend(__name__, _upstream)

@@ -4,17 +4,13 @@
 
 from typing import Any
 
+from _verl_overlay import extend
 from verl.crosscheck.hooks import actor_about, hooks_for
 from verl.protocol import DataProto
-from verl.trainer.ppo import ray_trainer__upstream as _base
-from verl.trainer.ppo.ray_trainer__upstream import *  # noqa: F403
+from verl.trainer.ppo import ray_trainer__upstream as _upstream
 
 
-def __getattr__(name: str) -> Any:
-    return getattr(_base, name)
-
-
-class RayPPOTrainer(_base.RayPPOTrainer):
+class RayPPOTrainer(_upstream.RayPPOTrainer):
     """Upstream's trainer, exchanging rollouts and actor checkpoints with a second run if `trainer.share_data` says so.
 
     The hooks are properties and methods that upstream's subclasses and recipes use or call, so they reach those too.
@@ -54,3 +50,6 @@ class RayPPOTrainer(_base.RayPPOTrainer):
         self.actor_rollout_wg.save_checkpoint(path, None, self.global_steps, None)
         if self.config.actor_rollout_ref.actor.checkpoint.get("async_save", False):
             self.actor_rollout_wg.async_calls_finalize_fn_exec(blocking=True)
+
+
+extend(__name__, _upstream)

@@ -3,18 +3,13 @@
 """Keeps checkpoints saved for the other run of a cross-check out of the count of the run's own ones."""
 
 from pathlib import Path
-from typing import Any
 
+from _verl_overlay import extend
 from verl.crosscheck.exchange.layout import is_staged
-from verl.utils.checkpoint import checkpoint_manager__upstream as _base
-from verl.utils.checkpoint.checkpoint_manager__upstream import *  # noqa: F403
+from verl.utils.checkpoint import checkpoint_manager__upstream as _upstream
 
 
-def __getattr__(name: str) -> Any:
-    return getattr(_base, name)
-
-
-class BaseCheckpointManager(_base.BaseCheckpointManager):
+class BaseCheckpointManager(_upstream.BaseCheckpointManager):
     """Upstream's manager, base of the FSDP and Megatron ones, blind to what is saved for the exchange.
 
     Upstream counts every path it saved towards `max_actor_ckpt_to_keep` and deletes the oldest beyond that: with one
@@ -24,3 +19,6 @@ class BaseCheckpointManager(_base.BaseCheckpointManager):
     def register_checkpoint(self, new_path: str, max_ckpt_to_keep: int | None) -> None:
         if not is_staged(Path(new_path)):
             super().register_checkpoint(new_path, max_ckpt_to_keep)
+
+
+extend(__name__, _upstream)

@@ -3,20 +3,13 @@
 """Adds `skip_index` to upstream's typed rollout configuration."""
 
 from dataclasses import dataclass
-from typing import Any
 
-from verl.workers.config import rollout__upstream as _base
-from verl.workers.config.rollout__upstream import *  # noqa: F403
-
-__all__ = _base.__all__
-
-
-def __getattr__(name: str) -> Any:
-    return getattr(_base, name)
+from _verl_overlay import extend
+from verl.workers.config import rollout__upstream as _upstream
 
 
 @dataclass
-class RolloutConfig(_base.RolloutConfig):
+class RolloutConfig(_upstream.RolloutConfig):
     """Upstream's rollout configuration and the fork's one field.
 
     Args:
@@ -25,3 +18,6 @@ class RolloutConfig(_base.RolloutConfig):
     """
 
     skip_index: bool = True
+
+
+extend(__name__, _upstream)

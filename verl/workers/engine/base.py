@@ -4,9 +4,9 @@
 
 from __future__ import annotations
 
+from _verl_overlay import extend
 from verl.utils.device import is_cpu_backend
 from verl.workers.engine import base__upstream as _upstream
-from verl.workers.engine.base__upstream import BaseEngine, BaseEngineCtx
 
 if is_cpu_backend:
 
@@ -14,12 +14,10 @@ if is_cpu_backend:
         """Upstream's registry; looking an engine up also brings in the ones for this device."""
 
         @classmethod
-        def get_engine_cls(cls, model_type: str, backend: str) -> type[BaseEngine]:
+        def get_engine_cls(cls, model_type: str, backend: str) -> type[_upstream.BaseEngine]:
             from verl.workers.engine.fsdp import cpu_impl  # noqa: F401  registers; must come after upstream's
 
             return super().get_engine_cls(model_type, backend)
 
-else:
-    EngineRegistry = _upstream.EngineRegistry
 
-__all__ = ["BaseEngine", "BaseEngineCtx", "EngineRegistry"]
+extend(__name__, _upstream)

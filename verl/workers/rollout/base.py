@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Upstream's rollout base; on a CPU its table also holds the `hf` rollout."""
 
+from _verl_overlay import extend
 from verl.utils.device import is_cpu_backend
 from verl.workers.rollout import base__upstream as _upstream
-from verl.workers.rollout.base__upstream import _ROLLOUT_REGISTRY, BaseRollout, get_rollout_class
 
 if is_cpu_backend:
     _upstream._ROLLOUT_REGISTRY["hf", "async"] = "verl.workers.rollout.hf_server.adapter.HFServerAdapter"
 
-__all__ = ["_ROLLOUT_REGISTRY", "BaseRollout", "get_rollout_class"]
+extend(__name__, _upstream)

@@ -4,30 +4,17 @@
 
 from __future__ import annotations
 
+from _verl_overlay import extend
 from verl.utils.device import is_cpu_backend
-from verl.workers.rollout.replica__upstream import (
-    CONTROL_METHOD_CONCURRENCY,
-    RolloutMode,
-    RolloutReplica,
-    RolloutReplicaRegistry,
-    TokenOutput,
-    get_rollout_replica_class,
-)
+from verl.workers.rollout import replica__upstream as _upstream
 
 if is_cpu_backend:
 
-    def _load_hf() -> type[RolloutReplica]:
+    def _load_hf() -> type[_upstream.RolloutReplica]:
         from verl.workers.rollout.hf_server.replica import HFReplica
 
         return HFReplica
 
-    RolloutReplicaRegistry.register("hf", _load_hf)
+    _upstream.RolloutReplicaRegistry.register("hf", _load_hf)
 
-__all__ = [
-    "CONTROL_METHOD_CONCURRENCY",
-    "RolloutMode",
-    "RolloutReplica",
-    "RolloutReplicaRegistry",
-    "TokenOutput",
-    "get_rollout_replica_class",
-]
+extend(__name__, _upstream)
