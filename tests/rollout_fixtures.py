@@ -64,11 +64,17 @@ def make_config(directory, share_data=None, **rollout):
                 "share_data": share_data,
                 "share_data_dir": str(directory),
                 "share_data_timeout_s": 60,
+                "nnodes": 1,
+                "device": "cuda",
+                "n_gpus_per_node": 2,
             },
             "data": {"train_batch_size": 8, "gen_batch_size": None},
             "actor_rollout_ref": {
                 "rollout": {"n": 2, "skip_rollout": False, "skip_dump_dir": str(directory), **rollout},
-                "actor": {"checkpoint": {"save_contents": ["model"], "load_contents": ["model"], "async_save": False}},
+                "actor": {
+                    "strategy": "fsdp2",
+                    "checkpoint": {"save_contents": ["model"], "load_contents": ["model"], "async_save": False},
+                },
             },
         }
     )

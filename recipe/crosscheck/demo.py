@@ -176,7 +176,8 @@ def tail(run: launch.Run, lines: int = 15) -> str:
 def summarise(steps: dict[str, list[launch.Step]], scenario: int) -> dict[str, Any]:
     """The figures of `summary.json`. Times in seconds; `exchange_s` is null in the first step, see `ledger`."""
     times = {name: [StepTimes.of(step.values) for step in each] for name, each in steps.items()}
-    costs = {name: exchange_s(times[name], times["b" if name == "a" else "a"]) for name in times}
+    names = sorted(times, key=lambda name: MODES[scenario][name])  # "ckpt" before "rollout"
+    costs = dict(zip(names, exchange_s(*(times[name] for name in names)), strict=True))
     summary: dict[str, Any] = {"scenario": scenario, "steps": len(steps["a"])}
     for name, each in steps.items():
         padded = [None, *costs[name]]

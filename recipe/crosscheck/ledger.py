@@ -7,21 +7,17 @@ One step of the pair, run A in mode `ckpt` and run B in mode `rollout`:
     A  |-- generate --|save|-- train ----|..wait..|load|-- push --|-- generate ...
     B  ....wait.......|load|-- train --------|save|-- push --|....wait...........
 
-A run may have to wait for the other's *own work*: A for B's training as far as it lasts longer than A's own, B for A's
-pushing and generating as far as those last longer than B's own pushing. Whatever else a step takes beyond the run's own
-work (saving, loading, noticing that something is there) is the price of the exchange.
+What the pair would take if handing over took no time follows from both runs' own work alone: neither can train before
+A has generated, and A cannot push before both have trained. What it took beyond that is the price of the exchange: saving,
+loading, noticing that something is there, and telling one call from another.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 TIMING = "timing_s/"
-WAIT = ("share_data/wait_rollout", "share_data/wait_ckpt")
-SAVE = ("share_data/save_rollout", "share_data/save_ckpt")
-LOAD = ("share_data/load_rollout", "share_data/load_ckpt")
 
 
 @dataclass(frozen=True)
@@ -30,8 +26,8 @@ class StepTimes:
 
     Args:
         step_s: the whole step.
-        wait_s, save_s, load_s: in the exchange.
-        generate_s: in the own engine; 0 in mode `rollout`.
+        wait_s, save_s, load_s: in the exchange; identifying prompts counts as loading or saving them.
+        generate_s: in the own engine; in mode `rollout` the little that the trainer does around the exchange.
         push_s: weights to the own engine.
     """
 
@@ -47,16 +43,18 @@ class StepTimes:
         """Read a step's metrics as the trainer logs them."""
 
         def total(*names: str) -> float:
-            return sum(float(metrics.get(TIMING + name, 0.0)) for name in names)
+            return sum(float(metrics.get(f"{TIMING}{name}", 0.0)) for name in names)
 
-        # The trainer's "gen" spans everything around `generate_sequences`, the exchange of the rollout included.
-        in_gen = total("share_data/wait_rollout", "share_data/load_rollout", "share_data/save_rollout")
+        identify_s = total("share_data/identify")
+        load_rollout_s, save_rollout_s = total("share_data/load_rollout"), total("share_data/save_rollout")
+        wait_rollout_s = total("share_data/wait_rollout")
         return cls(
             step_s=total("step"),
-            wait_s=total(*WAIT),
-            save_s=total(*SAVE),
-            load_s=total(*LOAD),
-            generate_s=max(0.0, total("gen") - in_gen),
+            wait_s=wait_rollout_s + total("share_data/wait_ckpt"),
+            save_s=save_rollout_s + total("share_data/save_ckpt") + (identify_s if save_rollout_s else 0.0),
+            load_s=load_rollout_s + total("share_data/load_ckpt") + (identify_s if load_rollout_s else 0.0),
+            # The trainer's "gen" spans everything around `generate_sequences`, the exchange of the rollout included.
+            generate_s=total("gen") - wait_rollout_s - load_rollout_s - save_rollout_s - identify_s,
             push_s=total("update_weights"),
         )
 
@@ -71,25 +69,33 @@ class StepTimes:
         return self.work_s - self.generate_s - self.push_s
 
 
-def exchange_s(own: list[StepTimes], peer: list[StepTimes]) -> list[float]:
-    """For each step but the first, what `own` took beyond its own work and what it had to wait for of the peer's.
+def ideal_step_s(ckpt: list[StepTimes], rollout: list[StepTimes]) -> tuple[list[float], list[float]]:
+    """Seconds that each step of the two runs, given by their modes, would last if handing over took no time.
 
-    The first step is left out: the wait in it is for the start of the other run.
-
-    Args:
-        own, peer: the steps of the two runs, in order; the longer one is cut.
+    Replays the own work of both runs, which start together.
     """
-    steps = list(zip(own, peer, strict=False))
-    return [
-        now.save_s + now.load_s + max(0.0, now.wait_s - _owed_s(before, (now, peer_now)))
-        for before, (now, peer_now) in pairwise(steps)
+    lasted: tuple[list[float], list[float]] = ([], [])
+    a_ready_s = b_ready_s = 0.0  # when each run can start its next step
+    for a, b in zip(ckpt, rollout, strict=False):
+        generated_s = a_ready_s + a.generate_s
+        b_trained_s = max(generated_s, b_ready_s + b.generate_s) + b.train_s
+        a_end_s = max(generated_s + a.train_s, b_trained_s) + a.push_s
+        b_end_s = b_trained_s + b.push_s
+        lasted[0].append(a_end_s - a_ready_s)
+        lasted[1].append(b_end_s - b_ready_s)
+        a_ready_s, b_ready_s = a_end_s, b_end_s
+    return lasted
+
+
+def exchange_s(ckpt: list[StepTimes], rollout: list[StepTimes]) -> tuple[list[float], list[float]]:
+    """For each step but the first, what the two runs took beyond `ideal_step_s`; single steps may be negative.
+
+    In the first step the run that starts earlier waits for the other one's start.
+    """
+    ideal = ideal_step_s(ckpt, rollout)
+    measured = ([a.step_s for a in ckpt], [b.step_s for b in rollout])
+    costs = [
+        [took - owed for took, owed in zip(steps, each, strict=False)][1:]
+        for steps, each in zip(measured, ideal, strict=True)
     ]
-
-
-def _owed_s(before: tuple[StepTimes, StepTimes], now: tuple[StepTimes, StepTimes]) -> float:
-    """The peer's own work that a step waited for, given the pair (own, peer) of this step and of the one before."""
-    own, peer = now
-    if own.generate_s:  # mode ckpt: waits for the peer's training
-        return max(0.0, peer.train_s - own.train_s)
-    # Mode rollout: while the peer pushed its weights of the last step and generated, this run pushed its own.
-    return max(0.0, before[1].push_s + peer.generate_s - before[0].push_s)
+    return costs[0], costs[1]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from verl.crosscheck.errors import MismatchError
+from verl.crosscheck.errors import EncodingError, MismatchError
 from verl.crosscheck.identity import Call, CallKind, Prompts, digest, require_same_call
 
 
@@ -62,8 +62,15 @@ def test_digests_stay_the_same_between_versions():
     assert digest([{"role": "user", "content": "1+1="}]) == "f29ab025d6cf3aec645ecb6c0cdcefb3"
 
 
-def test_objects_without_content_do_not_depend_on_their_address():
-    assert digest(object()) == digest(object())
+@pytest.mark.parametrize("value", [object(), {1, 2}, {"a": [object()]}, column(object())])
+def test_what_has_no_known_content_has_no_identity(value):
+    with pytest.raises(EncodingError, match="has no identity"):
+        digest(value)
+
+
+def test_prompts_without_identity_are_named():
+    with pytest.raises(EncodingError, match="columns raw_prompt.*type object has no identity"):
+        Prompts.of({"raw_prompt": column([{"role": "user", "content": object()}])})
 
 
 def test_uid_is_no_part_of_the_question():

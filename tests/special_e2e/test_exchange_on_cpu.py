@@ -1,6 +1,10 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""Two real runs in settings that the demo does not have, and two that do not ask the same question."""
+"""Two real runs whose own halves would give other numbers, and two that do not ask the same question.
+
+Two healthy runs of one configuration agree even if nothing is exchanged. So here A's own training wrecks the model (a
+learning rate of 0.01) and B's own sampling has another seed: numbers that agree can only have come from the other run.
+"""
 
 from contextlib import ExitStack
 
@@ -11,6 +15,8 @@ from recipe.crosscheck import demo_task, launch, make_data
 pytestmark = pytest.mark.slow
 
 LIMIT_S = 300
+A_TRAINS_BADLY = ["actor_rollout_ref.actor.optim.lr=1e-2"]
+B_SAMPLES_OTHERWISE = ["actor_rollout_ref.rollout.engine_kwargs.hf.seed=7"]
 
 
 def start_pair(stack, folder, *, both=(), a=(), b=()):
@@ -31,21 +37,27 @@ def start_pair(stack, folder, *, both=(), a=(), b=()):
     return runs
 
 
-def assert_equal_updates(steps_a, steps_b):
+def assert_a_rolls_out_and_b_trains(steps_a, steps_b):
+    """A's numbers are those of its rollouts under B's weights; B's are those of A's rollouts."""
     steps_a, steps_b = ([step for step in steps if step.number] for steps in (steps_a, steps_b))  # 0: validation only
     assert [step.number for step in steps_a] == [step.number for step in steps_b] == [1, 2]
     for one, other in zip(steps_a, steps_b, strict=True):
-        keys = [k for k in one.repeatable if k.startswith(("actor/", "critic/", "val-", "training/rollout_probs_diff"))]
+        keys = [k for k in one.repeatable if k.startswith(("actor/", "critic/", "val-", "response_length/"))]
+        keys = [key for key in keys if key != "actor/lr"]
         assert len(keys) > 10
         assert {key: one.values[key] for key in keys} == {key: other.values[key] for key in keys}
+        # The weights that A took reached its rollout engine in the same step.
+        assert one.values["training/rollout_probs_diff_max"] < 1e-3
+    assert steps_a[0].values["actor/lr"] == 1e-2
+    assert steps_b[0].values["actor/lr"] == 1e-5
 
 
 def test_new_workers_with_validation(tmp_path):
     both = ["trainer.use_legacy_worker_impl=disable", "trainer.val_before_train=True", "trainer.test_freq=1"]
     with ExitStack() as stack:
-        a, b = start_pair(stack, tmp_path, both=both)
+        a, b = start_pair(stack, tmp_path, both=both, a=A_TRAINS_BADLY, b=B_SAMPLES_OTHERWISE)
         steps_a, steps_b = a.wait(LIMIT_S), b.wait(LIMIT_S)
-    assert_equal_updates(steps_a, steps_b)
+    assert_a_rolls_out_and_b_trains(steps_a, steps_b)
     # One validation before training, then training and validation in each of two steps: none is B's own.
     assert len(list((tmp_path / "share").glob("rollout_*"))) == 5
     assert b.log().count("[ShareDataTest] Successfully load pre-generated data from") == 5
@@ -55,11 +67,21 @@ def test_new_workers_with_validation(tmp_path):
 def test_two_ranks_with_a_critic(tmp_path):
     both = ["trainer.n_gpus_per_node=2", "algorithm.adv_estimator=gae", "actor_rollout_ref.rollout.n=1"]
     with ExitStack() as stack:
-        a, b = start_pair(stack, tmp_path, both=both)
+        a, b = start_pair(stack, tmp_path, both=both, a=A_TRAINS_BADLY, b=B_SAMPLES_OTHERWISE)
         steps_a, steps_b = a.wait(LIMIT_S), b.wait(LIMIT_S)
-    assert_equal_updates(steps_a, steps_b)
+    assert_a_rolls_out_and_b_trains(steps_a, steps_b)
     saved = {path.name for path in (tmp_path / "share" / "ckpt_1").iterdir()}
     assert {"model_world_size_2_rank_0.pt", "model_world_size_2_rank_1.pt", "manifest.json"} <= saved
+
+
+def test_the_two_halves_alone_give_other_numbers(tmp_path):
+    """The control of the tests above: without an exchange these two runs differ from the first update on."""
+    off = ["trainer.share_data=null"]
+    with ExitStack() as stack:
+        a, b = start_pair(stack, tmp_path, a=[*A_TRAINS_BADLY, *off], b=[*B_SAMPLES_OTHERWISE, *off])
+        steps_a, steps_b = a.wait(LIMIT_S), b.wait(LIMIT_S)
+    assert steps_a[0].values["response_length/mean"] != steps_b[0].values["response_length/mean"]
+    assert steps_a[1].values["actor/entropy"] != pytest.approx(steps_b[1].values["actor/entropy"], rel=0.1)
 
 
 def test_other_prompts_stop_both_runs(tmp_path):

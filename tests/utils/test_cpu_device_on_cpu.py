@@ -15,13 +15,16 @@ from verl.utils import attention_utils, device, distributed, fsdp_utils
 from verl.utils.cpu_device import machine_has_accelerator, prepare_config
 
 WITH_ACCELERATOR = """
-import types, torch
+import sys, types, torch
+import ray  # has a psutil of its own
+psutil, sys.modules["psutil"] = sys.modules["psutil"], None  # importing it fails: this must not ask for it
 if {kind!r} == "cuda":
     torch.cuda.is_available = lambda: True
     torch.cuda.get_device_capability = lambda *_: (9, 0)
 else:
     torch.npu = types.SimpleNamespace(is_available=lambda: True, get_device_name=lambda *_: "Ascend910B")
 from verl.utils import device, device__upstream, distributed
+sys.modules["psutil"] = psutil
 assert device.get_device_name() == {kind!r}
 assert not device.is_cpu_backend
 for name in device.__all__:

@@ -6,7 +6,7 @@ import pytest
 from omegaconf import OmegaConf
 from rollout_fixtures import FakeManager, assert_same_batch, make_config, make_prompts
 
-from verl.crosscheck.errors import DamagedError, DirectoryError, MismatchError, PublishError
+from verl.crosscheck.errors import DamagedError, DirectoryError, MismatchError, PublishError, SettingsError
 from verl.crosscheck.exchange import publish
 from verl.utils.rollout_skip import RolloutSkip
 
@@ -124,4 +124,6 @@ def test_workers_without_the_method_are_left_alone(tmp_path, capsys):
         pass
 
     RolloutSkip(make_config(tmp_path), Workers()).wrap_generate_sequences()
-    assert "Workers has no generate_sequences: nothing to wrap" in capsys.readouterr().out
+    assert "Workers has no generate_sequences; the trainer wraps its rollout manager instead" in capsys.readouterr().out
+    with pytest.raises(SettingsError, match="skip_index=True"):
+        RolloutSkip(make_config(tmp_path, skip_index=False), Workers()).wrap_generate_sequences()

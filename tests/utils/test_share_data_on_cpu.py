@@ -78,9 +78,21 @@ def test_timings_are_the_own_runs(root):
     _, b = side(root, "rollout")
     made = a.generate_sequences(make_prompts(["1+1="]))
     taken = b.generate_sequences(make_prompts(["1+1="]))
-    assert set(made.meta_info["timing"]) == {"agent_loop/slowest", "share_data/save_rollout"}
-    assert set(taken.meta_info["timing"]) == {"share_data/wait_rollout", "share_data/load_rollout"}
+    names = {"wait_rollout", "load_rollout", "identify"}
+    assert set(made.meta_info["timing"]) == {"agent_loop/slowest", "share_data/save_rollout", "share_data/identify"}
+    assert set(taken.meta_info["timing"]) == {f"share_data/{name}" for name in names}
     assert taken.meta_info["reward_extra_keys"] == []
+
+
+def test_times_of_rollouts_that_no_step_logs_come_with_the_next_update(root):
+    share, a = side(root, "ckpt")
+    a.generate_sequences(make_prompts(["1+1="], validate=True))
+    a.generate_sequences(make_prompts(["2+2="], validate=True))
+    ShareDataTest(make_config(root)).after_update_policy("rollout", never, save())
+    kept = share.after_update_policy("ckpt", lambda path: None, never)
+    validation = {"share_data/save_rollout_validation", "share_data/identify_validation"}
+    assert set(kept) == {"share_data/wait_ckpt", "share_data/load_ckpt", *validation}
+    assert all(seconds > 0 for name, seconds in kept.items() if name in validation)
 
 
 def test_the_consumers_own_uid_is_kept_so_that_its_batch_merges(root):

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal
 
 COLOUR_VARIABLE = "VERL_CROSSCHECK_COLOUR"
@@ -20,6 +22,16 @@ def say(mark: str, line: str, colour: Literal["red", "green", "yellow"] | None =
     if colour and _coloured():
         text = f"\033[{_CODES[colour]}m{text}\033[0m"
     print(text, flush=True)  # noqa: T201  the log lines of the contract go to standard output
+
+
+@contextmanager
+def failure_told(mark: str, failure: str) -> Iterator[None]:
+    """Print `failure` and the error behind it as a red line if the block raises; the error goes on."""
+    try:
+        yield
+    except Exception as e:
+        say(mark, f"{failure}{e}", "red")
+        raise
 
 
 def _coloured() -> bool:

@@ -9,9 +9,7 @@ from typing import Any, Protocol
 
 from omegaconf import OmegaConf
 
-from verl.crosscheck.identity import digest
 from verl.crosscheck.startup import prepare, refuse_leftovers
-from verl.protocol import DataProto
 
 Save = Callable[[str], object]
 Load = Callable[[str], object]
@@ -83,13 +81,3 @@ def hooks_for(config: Any) -> Hooks:
     if rollout.get("skip_rollout", False) and rollout.get("skip_index", True):
         return SkipHooks(config)
     return NoHooks()
-
-
-def actor_about(batch: DataProto, global_step: int) -> dict[str, Any]:
-    """What an actor update was made from, as plain JSON: the step, and the digest of the B rows in whatever order.
-
-    Runs of unequal data-parallel size balance the same rows into different orders, so order does not count.
-    """
-    tokens_BT = [batch.batch[key].cpu() for key in ("prompts", "responses") if key in batch.batch]
-    rows = sorted(digest(list(row)) for row in zip(*tokens_BT, strict=True))
-    return {"global_step": global_step, "batch_digest": digest(rows)}

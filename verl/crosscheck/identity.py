@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from verl.crosscheck.errors import MismatchError
+from verl.crosscheck.errors import EncodingError, MismatchError
 
 PROMPT_KEYS = ("raw_prompt", "raw_prompt_ids", "full_prompts", "multi_modal_data", "input_ids", "prompts")
 """Fields of a batch that say what is asked of the model, in 0.7.1 and in recipes on top of it. Others, such as image
@@ -61,7 +61,12 @@ class Prompts:
         """Identify the rows of a batch from its fields of B rows: `PROMPT_KEYS` if any is there, else all but `uid`."""
         keys = [key for key in PROMPT_KEYS if key in fields] or sorted(fields.keys() - {"uid"})
         rows = list(zip(*(fields[key] for key in keys), strict=True))
-        digests = tuple(digest(row) for row in rows)
+        try:
+            digests = tuple(digest(row) for row in rows)
+        except EncodingError as e:
+            raise EncodingError(
+                f"the prompts of a batch (columns {', '.join(keys)}) cannot be identified: {e}"
+            ) from None
         previews: dict[str, str] = {}
         for row, row_digest in zip(rows, digests, strict=True):
             if row_digest not in previews:
@@ -147,7 +152,11 @@ def _first_difference(own: Call, recorded: Call) -> str | None:
 
 
 def digest(value: Any) -> str:
-    """Hexadecimal digest of a value by content: equal for equal prompts on any host, whatever object holds them."""
+    """Hexadecimal digest of a value by content: equal for equal prompts on any host, whatever object holds them.
+
+    Raises:
+        EncodingError: the value is, or holds, something whose content is not known here.
+    """
     state = hashlib.blake2b(digest_size=16)
     for chunk in _chunks(value):
         state.update(len(chunk).to_bytes(8, "little"))
@@ -186,7 +195,10 @@ def _leaf(value: Any) -> tuple[bytes, bytes]:
         return type(value).__name__.encode(), str(value).encode("utf-8", "surrogatepass")
     if hasattr(value, "tobytes") and hasattr(value, "mode") and hasattr(value, "size"):  # a PIL image
         return f"image {value.mode} {value.size}".encode(), value.tobytes()
-    return type(value).__name__.encode(), b""  # its text may hold an address, so only its kind counts
+    raise EncodingError(
+        f"a value of type {type(value).__name__} has no identity: what cannot be compared between two runs cannot be "
+        "checked. Give it as text, number, bytes, list, dict, array, tensor or image"
+    )
 
 
 def _preview(value: Any) -> str:

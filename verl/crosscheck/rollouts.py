@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from tensordict import TensorDict
 
-from verl.crosscheck.errors import DamagedError, MismatchError
+from verl.crosscheck.errors import DamagedError, EncodingError, MismatchError
 from verl.crosscheck.exchange.publish import publish_file
 from verl.crosscheck.exchange.record import Record, read_record, write_record
 from verl.crosscheck.identity import Call, CallKind, Prompts, digest, require_same_call
@@ -97,9 +97,15 @@ def load_rollout(path: Path, own: Call | None, prompts: DataProto, advice: str) 
 
 
 def _echoed(prompts: DataProto, output: DataProto) -> list[str]:
-    """Names of the columns that `output` has from `prompts`, unchanged."""
-    common = [name for name in output.non_tensor_batch if name in prompts.non_tensor_batch]
-    return [name for name in common if digest(output.non_tensor_batch[name]) == digest(prompts.non_tensor_batch[name])]
+    """Names of the columns that `output` has from `prompts`, unchanged as far as can be told."""
+
+    def same(name: str) -> bool:
+        try:
+            return digest(output.non_tensor_batch[name]) == digest(prompts.non_tensor_batch[name])
+        except EncodingError:  # saving it then says what it is
+            return False
+
+    return [name for name in output.non_tensor_batch if name in prompts.non_tensor_batch and same(name)]
 
 
 def _not_a_rollout(path: Path, found: str) -> DamagedError:

@@ -57,12 +57,12 @@ def checked_share_dir(value: Any) -> str:
     """`value` as a path.
 
     Raises:
-        SettingsError: empty, not text, or with a NUL in it.
+        SettingsError: empty, not text, a URL, or with a NUL in it.
     """
-    if not isinstance(value, str) or not value.strip() or "\0" in value:
+    if not isinstance(value, str) or not value.strip() or "\0" in value or "://" in value:
         raise SettingsError(
-            f"trainer.share_data_dir={value!r} is not a path. Name a directory that both runs can reach, "
-            "such as trainer.share_data_dir=/mnt/shared/crosscheck."
+            f"trainer.share_data_dir={value!r} is not a path. Name a directory of a mounted file system that both runs "
+            "can reach, such as trainer.share_data_dir=/mnt/shared/crosscheck."
         )
     return value
 

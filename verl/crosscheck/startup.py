@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from typing import Any
 
 from omegaconf import OmegaConf, open_dict
@@ -13,52 +14,66 @@ from omegaconf import OmegaConf, open_dict
 from verl.crosscheck.console import COLOUR_VARIABLE
 from verl.crosscheck.errors import DirectoryError, SettingsError
 from verl.crosscheck.exchange.directory import open_directory
-from verl.crosscheck.exchange.layout import artefacts
+from verl.crosscheck.exchange.layout import is_of_kind
 from verl.crosscheck.settings import ShareMode, refuse_skip_with_share
 from verl.trainer.config.config import TrainerConfig
 
 
+def validate(config: Any) -> TrainerConfig:
+    """The trainer section of a composed configuration, typed; with its relations to other sections checked.
+
+    Looks at `config` alone: nothing is created and nothing is changed.
+
+    Raises:
+        SettingsError: a value is not allowed, or does not go with another one.
+    """
+    trainer = TrainerConfig.from_section(OmegaConf.to_container(config.trainer, resolve=True))
+    mode = trainer.share_mode
+    refuse_skip_with_share(mode, bool(OmegaConf.select(config, "actor_rollout_ref.rollout.skip_rollout")))
+    if mode is not None:
+        _require_model_in_checkpoints(config, mode)
+        _refuse_what_cannot_be_exchanged(config, mode)
+    return trainer
+
+
 def prepare(config: Any) -> TrainerConfig:
-    """Validate the trainer section of a composed configuration and open the exchange directory, if one is used.
+    """`validate`, and open the exchange directory, if one is used.
 
     The directory's absolute path is written back to `config`, so that every process of the run uses the same one.
     Doing it again is harmless. With `share_data` off nothing is created and nothing is changed.
 
     Raises:
-        SettingsError: a value is not allowed.
+        SettingsError: see `validate`.
         DirectoryError: the directory cannot be used.
     """
-    section = OmegaConf.to_container(config.trainer, resolve=True)
-    trainer = TrainerConfig.from_section(section)
-    mode = trainer.share_mode
-    refuse_skip_with_share(mode, bool(OmegaConf.select(config, "actor_rollout_ref.rollout.skip_rollout")))
-    if mode is None:
+    trainer = validate(config)
+    if trainer.share_mode is None:
         return trainer
-    _require_model_in_checkpoints(config, mode)
     # Workers of Ray have no terminal: this process says once whether there is one.
     os.environ.setdefault(COLOUR_VARIABLE, str(int(sys.stdout.isatty())))
-    directory = open_directory(trainer.share_data_dir, key="trainer.share_data_dir")
+    directory = str(open_directory(trainer.share_data_dir, key="trainer.share_data_dir"))
     with open_dict(config):
-        config.trainer.share_data_dir = str(directory)
-    return TrainerConfig.from_section({**section, "share_data_dir": str(directory)})
+        config.trainer.share_data_dir = directory
+    return replace(trainer, share_data_dir=directory)
 
 
 def refuse_leftovers(trainer: TrainerConfig) -> None:
     """Stop a run that is about to start in a directory where a run of its mode has been: its peer would take old files.
 
     Raises:
-        DirectoryError: the directory holds artefacts of the kind that this run writes.
+        DirectoryError: the directory holds artefacts, complete or not, of the kind that this run writes.
     """
     mode = trainer.share_mode
     if mode is None:
         return
     kind = "rollout" if mode is ShareMode.CKPT else "ckpt"
-    found = artefacts(os.listdir(trainer.share_data_dir), kind)  # noqa: PTH208
+    found = [name for name in os.listdir(trainer.share_data_dir) if is_of_kind(name, kind)]  # noqa: PTH208
     if found:
         raise DirectoryError(
-            f"trainer.share_data_dir={trainer.share_data_dir!r} already holds {len(found)} {kind}_* of an earlier run "
-            f"or of another run in mode {mode.value}, and this run starts with {kind}_0. Name an empty directory on "
-            f"both sides, or, if nothing there is needed any more, type rm -r '{trainer.share_data_dir}'."
+            f"trainer.share_data_dir={trainer.share_data_dir!r} already holds {min(found)} and {len(found) - 1} more "
+            f"of an earlier run or of another run in mode {mode.value}, and this run starts with {kind}_0. Name an "
+            "empty directory on both sides, or, if nothing there is needed any more, "
+            f"type rm -r '{trainer.share_data_dir}'."
         )
 
 
@@ -71,4 +86,20 @@ def _require_model_in_checkpoints(config: Any, mode: ShareMode) -> None:
         raise SettingsError(
             f"{full_key}={list(contents)} leaves out 'model', and with trainer.share_data={mode.value} the weights are "
             f"what is exchanged. Add it: {full_key}={['model', *contents]}"
+        )
+
+
+def _refuse_what_cannot_be_exchanged(config: Any, mode: ShareMode) -> None:
+    if OmegaConf.select(config, "async_training") is not None:
+        raise SettingsError(
+            f"trainer.share_data={mode.value} does not work with fully asynchronous training: rollouts are streamed "
+            "one by one and belong to no step that two runs could share. Reproduce the fault with verl.trainer.main_ppo"
+        )
+    actor = OmegaConf.select(config, "actor_rollout_ref.actor")
+    asynchronous = bool(OmegaConf.select(config, "actor_rollout_ref.actor.checkpoint.async_save"))
+    new_workers = OmegaConf.select(config, "trainer.use_legacy_worker_impl") == "disable"
+    if mode is ShareMode.ROLLOUT and asynchronous and new_workers and actor.get("strategy") == "megatron":
+        raise SettingsError(
+            "actor_rollout_ref.actor.checkpoint.async_save=True cannot be finished by 0.7.1's new workers, so no "
+            "complete checkpoint could be handed over. Type actor_rollout_ref.actor.checkpoint.async_save=False"
         )

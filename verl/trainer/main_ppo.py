@@ -13,7 +13,7 @@ from _verl_overlay import inherit
 
 inherit(globals())
 
-from verl.crosscheck.startup import prepare, refuse_leftovers  # noqa: E402
+from verl.crosscheck.startup import prepare, refuse_leftovers, validate  # noqa: E402
 
 _upstream_run_ppo = run_ppo
 _fit_to_device = auto_set_device
@@ -21,7 +21,7 @@ _fit_to_device = auto_set_device
 
 def auto_set_device(config: Any) -> None:
     """Upstream's first act in `main`, the cross-check's settings being judged before those of the device."""
-    prepare(config)
+    validate(config)
     _fit_to_device(config)
 
 

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What upstream's GPU code asks of a device, answered for a machine that has none.
 
-Used by the fork's `verl.utils.device` where neither CUDA nor NPU is there, and by nothing else. It holds no
-numerics: only the names, numbers and settings by which upstream's workers find their way on a CPU.
+The fork's `verl.utils.device` imports it, and nothing else does: on every machine, to ask `machine_has_accelerator`;
+the rest is used only where neither CUDA nor NPU is there. So it imports nothing that a GPU machine may lack. It holds
+no numerics: only the names, numbers and settings by which upstream's workers find their way on a CPU.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import psutil
 import torch
 
 logger = logging.getLogger(__name__)
@@ -45,6 +45,8 @@ class CpuDevice(ModuleType):
         return getattr(torch.cpu, name)
 
     def memory_allocated(self, device: object = None) -> int:
+        import psutil  # needed on a CPU alone
+
         return psutil.Process().memory_info().rss
 
     def memory_reserved(self, device: object = None) -> int:
@@ -58,6 +60,8 @@ class CpuDevice(ModuleType):
 
     def mem_get_info(self, device: object = None) -> tuple[int, int]:
         """Free and total."""
+        import psutil  # needed on a CPU alone
+
         memory = psutil.virtual_memory()
         return memory.available, memory.total
 

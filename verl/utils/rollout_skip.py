@@ -10,8 +10,8 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from verl.crosscheck.console import say
-from verl.crosscheck.errors import CrossCheckError, PublishError
+from verl.crosscheck.console import failure_told, say
+from verl.crosscheck.errors import PublishError, SettingsError
 from verl.crosscheck.exchange.directory import open_directory
 from verl.crosscheck.identity import Call
 from verl.crosscheck.interception import intercept
@@ -56,13 +56,22 @@ class RolloutSkip:
         return self.dumped_dir / f"{self._stem}_{f'N{self._n}_{index}' if self._indexed else f'_N{self._n}'}"
 
     def wrap_generate_sequences(self) -> None:
-        """Route every later call of the rollout manager through the files. Doing it twice counts no call twice."""
-        if not hasattr(self._rollout_wg, "generate_sequences"):
-            # SeparateRayPPOTrainer hands over its workers, which have no such method; the trainer wrapped its manager.
-            name = type(self._rollout_wg).__name__
-            say(self.print_mark, f"{name} has no generate_sequences: nothing to wrap", "yellow")
+        """Route every later call of the rollout manager through the files. Doing it twice counts no call twice.
+
+        Raises:
+            SettingsError: `rollout_wg` has no `generate_sequences`, and no one else wraps one.
+        """
+        if hasattr(self._rollout_wg, "generate_sequences"):
+            intercept(self._rollout_wg, self)
             return
-        intercept(self._rollout_wg, self)
+        # SeparateRayPPOTrainer hands over its workers, which have no such method.
+        name = type(self._rollout_wg).__name__
+        if not self._indexed:
+            raise SettingsError(
+                f"{name} has no generate_sequences that rollout skip could answer for. With this trainer only one file "
+                "a call works: type actor_rollout_ref.rollout.skip_index=True, or skip_rollout=False."
+            )
+        say(self.print_mark, f"{name} has no generate_sequences; the trainer wraps its rollout manager instead")
 
     def begin(self, prompts: DataProto) -> Call:
         return identify_call(next(self._calls), prompts)
@@ -78,11 +87,8 @@ class RolloutSkip:
             say(self.print_mark, f"No data dump found at {path}. It is generated and saved now.")
             return None
         advice = f"Start with the data and settings it was saved with, or remove it to generate anew: rm '{path}'."
-        try:
+        with failure_told(self.print_mark, f"Failed to load pre-generated data from {path} Error: "):
             output = load_rollout(path, call if self._indexed else None, prompts, advice)
-        except Exception as e:
-            say(self.print_mark, f"Failed to load pre-generated data from {path} Error: {e}", "red")
-            raise
         say(self.print_mark, f"Successfully load pre-generated data from {path}", "green")
         return output
 
@@ -93,15 +99,11 @@ class RolloutSkip:
             CrossCheckError: it was not saved; the message names the file.
         """
         path = self.path_of(call.index)
-        try:
-            save_rollout(path, call, prompts, output, replace=True)
-        except Exception as e:
-            say(self.print_mark, f"Failed to dump data in {path}: {e}", "red")
-            if isinstance(e, CrossCheckError):
-                raise
-            raise PublishError(
-                f"{path} was not saved ({type(e).__name__}: {e}). Check space and permissions there"
-            ) from e
+        with failure_told(self.print_mark, f"Failed to dump data in {path}: "):
+            try:
+                save_rollout(path, call, prompts, output, replace=True)
+            except OSError as e:
+                raise PublishError(f"{path} was not saved ({e}). Check space and permissions there") from e
         say(self.print_mark, f"Successfully dump data in {path}", "green")
 
 

@@ -54,6 +54,20 @@ def test_what_belongs_to_somebody_else_is_refused(tmp_path):
         open_directory(tmp_path, KEY)
 
 
+def test_what_anybody_can_replace_is_refused(tmp_path):
+    tmp_path.chmod(0o777)
+    with pytest.raises(DirectoryError, match=f"can be replaced by any user, since {tmp_path} is writable for all"):
+        open_directory(tmp_path / "share", KEY)
+    tmp_path.chmod(0o1777)
+    assert open_directory(tmp_path / "share", KEY) == tmp_path / "share"
+
+
+def test_a_link_is_followed_once(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    assert open_directory(tmp_path / "link" / "share", KEY) == tmp_path / "real" / "share"
+
+
 def test_what_cannot_be_written_is_refused(tmp_path, monkeypatch):
     def read_only(self, data):
         raise OSError(30, "Read-only file system")

@@ -57,12 +57,20 @@ def test_progress_of_the_other_run_extends_the_deadline(tmp_path):
     (tmp_path / ".staging-ckpt_0-1").mkdir()
     shard = tmp_path / ".staging-ckpt_0-1" / "model.pt"
     events = {float(s): (lambda s=s: shard.write_bytes(b"x" * s)) for s in range(5, 60, 5)}
-    wait, _ = make_wait(ManualClock({**events, 62.0: (tmp_path / "rollout_0").touch}), timeout_s=8.0)
-    assert wait.until_listed(tmp_path / "rollout_0") >= 62.0
+    wait, _ = make_wait(ManualClock({**events, 62.0: (tmp_path / "ckpt_0").touch}), timeout_s=8.0)
+    assert wait.until_listed(tmp_path / "ckpt_0") >= 62.0
+
+
+def test_what_this_run_writes_meanwhile_is_no_progress_of_the_other(tmp_path):
+    events = {float(s): (tmp_path / f"rollout_{s}").touch for s in range(5, 60, 5)}
+    clock = ManualClock({**events, 7.0: (tmp_path / ".staging-rollout_9-1").touch})
+    wait, _ = make_wait(clock, timeout_s=8.0)
+    with pytest.raises(WaitTimeoutError, match="nothing changed there for the last 8 s"):
+        wait.until_listed(tmp_path / "ckpt_0")
 
 
 def test_no_progress_after_some_is_a_timeout(tmp_path):
-    clock = ManualClock({5.0: (tmp_path / "ckpt_0").mkdir})
+    clock = ManualClock({5.0: (tmp_path / "rollout_5").touch})
     wait, _ = make_wait(clock, timeout_s=10.0)
     with pytest.raises(WaitTimeoutError, match="nothing changed there for the last 10 s"):
         wait.until_listed(tmp_path / "rollout_0")

@@ -34,7 +34,7 @@ def test_a_timeout_is_a_number_of_seconds(value):
         TrainerConfig(share_data_timeout_s=value)
 
 
-@pytest.mark.parametrize("value", ["", "  ", None, 5, "a\0b"])
+@pytest.mark.parametrize("value", ["", "  ", None, 5, "a\0b", "hdfs://host/share"])
 def test_a_directory_is_a_path(value):
     with pytest.raises(SettingsError, match=r"trainer\.share_data_dir=.* is not a path"):
         TrainerConfig(share_data_dir=value)
@@ -110,8 +110,25 @@ def test_a_directory_used_before_is_refused(tmp_path, mode, own, other):
     trainer = prepare(make_config(tmp_path, mode))
     refuse_leftovers(trainer)
     (tmp_path / own).mkdir()
-    with pytest.raises(DirectoryError, match=rf"already holds 1 {own[:-2]}_\* of an earlier run.*rm -r"):
+    with pytest.raises(DirectoryError, match=rf"already holds {own} and 0 more of an earlier run.*rm -r"):
         refuse_leftovers(trainer)
+    (tmp_path / own).rename(tmp_path / f".staging-{own}-1-ab")  # a run was killed while it saved
+    with pytest.raises(DirectoryError, match=rf"already holds \.staging-{own}-1-ab"):
+        refuse_leftovers(trainer)
+
+
+def test_what_cannot_be_exchanged_is_refused(tmp_path):
+    config = make_config(tmp_path, "rollout")
+    config.actor_rollout_ref.actor.strategy = "megatron"
+    config.actor_rollout_ref.actor.checkpoint.async_save = True
+    prepare(config)
+    config.trainer.use_legacy_worker_impl = "disable"
+    with pytest.raises(SettingsError, match="async_save=False"):
+        prepare(config)
+    config = make_config(tmp_path, "ckpt")
+    config.async_training = {"staleness_threshold": 1}
+    with pytest.raises(SettingsError, match="fully asynchronous"):
+        prepare(config)
 
 
 @pytest.mark.slow

@@ -10,9 +10,11 @@ from omegaconf import OmegaConf
 from rollout_fixtures import FakeManager, make_config, make_prompts
 from tensordict import TensorDict
 
-from verl.crosscheck.errors import SettingsError
-from verl.crosscheck.exchange.layout import MANIFEST
-from verl.crosscheck.hooks import NoHooks, ShareHooks, SkipHooks, actor_about, hooks_for
+from verl.crosscheck.checkpoints import actor_about
+from verl.crosscheck.errors import MismatchError, PublishError, SettingsError
+from verl.crosscheck.exchange.layout import MANIFEST, is_staged
+from verl.crosscheck.exchange.manifest import read_checked
+from verl.crosscheck.hooks import NoHooks, ShareHooks, SkipHooks, hooks_for
 from verl.experimental.separation.ray_trainer import SeparateRayPPOTrainer
 from verl.protocol import DataProto
 from verl.trainer.main_ppo import RayPPOTrainer as EntryPointsTrainer
@@ -30,8 +32,8 @@ class FakeWorkers:
         self.log.append(("save", *args[1:]))
         Path(args[0], "model.pt").write_bytes(b"weights")
 
-    def load_checkpoint(self, path):
-        self.log.append(("load", path))
+    def load_checkpoint(self, *args):
+        self.log.append(("load", *args))
 
     def async_calls_finalize_fn_exec(self, blocking):
         self.log.append(("finalise", blocking))
@@ -53,7 +55,6 @@ def update_log(monkeypatch):
 def make_trainer(config, log, cls=RayPPOTrainer):
     """A trainer as its constructor and `init_workers` leave it, without Ray."""
     trainer = object.__new__(cls)
-    trainer.crosscheck = hooks_for(config)
     trainer.config, trainer.global_steps = config, 5
     trainer.actor_rollout_wg = FakeWorkers(log)
     return trainer
@@ -104,12 +105,22 @@ def test_asynchronous_saving_is_finalised_before_anything_is_published(tmp_path,
     config.actor_rollout_ref.actor.checkpoint.async_save = True
     trainer = make_trainer(config, update_log)
 
+    targets = []
+    monkeypatch.setattr(FakeWorkers, "save_checkpoint", lambda self, target, *args: targets.append(Path(target)))
+
     def finalise(blocking):
-        update_log.append(("finalise", blocking, [p.name for p in tmp_path.iterdir() if p.name == "ckpt_0"]))
+        """As upstream: the data comes late, and then a tracker two folders up from it."""
+        assert blocking
+        assert not (tmp_path / "ckpt_0").exists()
+        (targets[0] / "dist_ckpt").mkdir(parents=True)
+        (targets[0] / "dist_ckpt" / "shard").write_bytes(b"weights")
+        (targets[0].parent.parent / "latest_checkpointed_iteration.txt").write_text("5")
 
     trainer.actor_rollout_wg.async_calls_finalize_fn_exec = finalise
     trainer._update_actor(batch())
-    assert update_log[1:] == [("save", None, 5, None), ("finalise", True, [])]
+    assert [path.name for path in tmp_path.iterdir()] == ["ckpt_0"]
+    assert list(read_checked(tmp_path / "ckpt_0").files) == ["dist_ckpt/shard"]
+    assert is_staged(targets[0])
 
 
 def test_ckpt_mode_loads_right_after_the_update(tmp_path, update_log):
@@ -117,7 +128,7 @@ def test_ckpt_mode_loads_right_after_the_update(tmp_path, update_log):
     update_log.clear()
     trainer = make_trainer(make_config(tmp_path, "ckpt"), update_log)
     output = trainer._update_actor(batch(order=(1, 0)))  # balanced otherwise, the same rows
-    assert update_log == [("update",), ("load", str(tmp_path / "ckpt_0"))]
+    assert update_log == [("update",), ("load", str(tmp_path / "ckpt_0"), None, False)]
     timing = {"timing_s/share_data/wait_ckpt", "timing_s/share_data/load_ckpt"}
     assert set(output.meta_info["metrics"]) == {"actor/grad_norm", *timing}
 
@@ -160,10 +171,57 @@ def test_skip_is_in_front_of_the_first_call_and_fit_does_not_count_it_twice(tmp_
     assert sorted(p.name for p in tmp_path.iterdir()) == ["exp_proj_GBS8_N2_0", "exp_proj_GBS8_N2_1"]
 
 
-def test_what_an_update_was_made_from():
-    about = actor_about(batch(), 5)
-    assert about["global_step"] == 5
-    assert about == actor_about(batch(order=(1, 0)), 5)
+def test_what_an_update_was_made_from(tmp_path):
+    config = make_config(tmp_path)
+    about = actor_about(config, batch(), 5)
+    assert about == {**about, "global_step": 5, "device": "cuda", "world_size": 2, "strategy": "fsdp2"}
+    assert about == actor_about(config, batch(order=(1, 0)), 5)
     other = batch()
     other.batch["responses"][0, 0] += 1
-    assert about["batch_digest"] != actor_about(other, 5)["batch_digest"]
+    assert about["batch_digest"] != actor_about(config, other, 5)["batch_digest"]
+
+
+LAYOUTS = {
+    "trainer.n_gpus_per_node": (4, "its world size is 2, expected 4"),
+    "trainer.device": ("npu", "its device is 'cuda', expected 'npu'"),
+    "actor_rollout_ref.actor.strategy": ("fsdp", "its strategy is 'fsdp2', expected 'fsdp'"),
+}
+
+
+@pytest.mark.parametrize("key", LAYOUTS)
+def test_a_checkpoint_of_another_layout_is_refused_before_it_is_loaded(tmp_path, update_log, key):
+    make_trainer(make_config(tmp_path, "rollout"), [])._update_actor(batch())
+    value, message = LAYOUTS[key]
+    config = make_config(tmp_path, "ckpt")
+    OmegaConf.update(config, key, value)
+    update_log.clear()
+    with pytest.raises(MismatchError, match=f"{message}.*Upstream's checkpoints load only on the same kind of device"):
+        make_trainer(config, update_log)._update_actor(batch())
+    assert update_log == [("update",)]
+
+
+def test_a_rank_that_saved_elsewhere_is_missed(tmp_path, update_log, monkeypatch):
+    def save_half(self, target, *args):
+        for rank in (0, 2):
+            Path(target, f"model_world_size_4_rank_{rank}.pt").write_bytes(b"")
+
+    monkeypatch.setattr(FakeWorkers, "save_checkpoint", save_half)
+    with pytest.raises(PublishError, match="only 2 of 4 ranks saved their part of 'model' .* rank 1"):
+        make_trainer(make_config(tmp_path, "rollout"), update_log)._update_actor(batch())
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("share_data", [None, "ckpt"])
+def test_a_trainer_that_skips_the_constructor_has_its_hooks(tmp_path, update_log, share_data):
+    """As fully asynchronous trainers do, which set the configuration and no manager at first."""
+
+    class Other(SeparateRayPPOTrainer):
+        def __init__(self, config):
+            self.config = config
+            self.async_rollout_manager = None
+
+    trainer = Other(make_config(tmp_path, share_data))
+    assert trainer.async_rollout_manager is None
+    trainer.async_rollout_manager = FakeManager()
+    trainer.async_rollout_manager.generate_sequences(make_prompts(["1+1="]))
+    assert (tmp_path / "rollout_0").exists() == (share_data == "ckpt")

@@ -38,8 +38,14 @@ def staging(final: Path, writer: str) -> Path:
 
 
 def is_staged(path: Path) -> bool:
-    """Whether `path` is a name of `staging`: something being prepared for the other run."""
-    return path.name.startswith(STAGING_PREFIX)
+    """Whether `path` is, or lies in, something that is being prepared for the other run."""
+    return any(part.startswith(STAGING_PREFIX) for part in path.parts)
+
+
+def is_of_kind(name: str, kind: str) -> bool:
+    """Whether a file name is that of an artefact of `kind` ("rollout" or "ckpt"), complete or staged."""
+    match = _ARTEFACT.match(name.removeprefix(STAGING_PREFIX))
+    return match is not None and match.group(1) == kind
 
 
 def artefacts(names: list[str], kind: str) -> list[int]:

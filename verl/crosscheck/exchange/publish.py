@@ -104,8 +104,10 @@ def _rename_new_file(stage: Path, final: Path) -> None:
     try:
         os.link(stage, final)
     except FileExistsError:
-        _refuse_existing(final)
-        raise
+        if stage.stat().st_nlink != 2:
+            _refuse_existing(final)
+            raise
+        stage.unlink()
     except OSError:  # a file system without hard links: the check and the rename are two steps then
         _refuse_existing(final)
         stage.rename(final)

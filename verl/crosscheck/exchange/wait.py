@@ -35,8 +35,8 @@ class Wait:
     """Waits below one exchange directory.
 
     Args:
-        timeout_s: longest time without progress. Any change of the directory's names, or of the size of what is being
-            written there, counts: this run changes nothing while it waits, so it is the other one's.
+        timeout_s: longest time without progress. New artefacts of the awaited kind count, and growth of what is being
+            prepared: only the other run writes that kind.
         report: called every `REPORT_EVERY_S` seconds.
         clock: the time; tests bring their own.
     """
@@ -64,7 +64,7 @@ class Wait:
             now_s = self.clock.monotonic_s()
             if path.name in names and (marker is None or marker in _names(path)):
                 return now_s - start_s
-            state = _state(path.parent, names)
+            state = _state(path, names)
             if state != seen:
                 seen, progress_s = state, now_s
             if now_s - progress_s >= self.timeout_s:
@@ -81,7 +81,7 @@ class Wait:
     def _timeout(
         self, path: Path, marker: str | None, names: list[str], waited_s: float, since_progress_s: float
     ) -> WaitTimeoutError:
-        kind = "rollout" if path.name.startswith("rollout") else "ckpt"
+        kind = _kind(path)
         present = layout.artefacts(names, kind)
         newest = f"the newest there is {kind}_{present[-1]}" if present else f"there is no {kind}_* at all"
         if path.name in names:
@@ -104,10 +104,15 @@ def _names(folder: Path) -> list[str]:
         raise DirectoryError(f"the exchange directory {folder} is gone; start both runs again with a new one") from None
 
 
-def _state(folder: Path, names: list[str]) -> tuple[object, ...]:
-    """What progress is judged by: the names, and how large the staged ones have grown."""
-    staged = sorted(name for name in names if name.startswith(layout.STAGING_PREFIX))
-    return (*sorted(names), *(_size_bytes(folder / name) for name in staged))
+def _kind(path: Path) -> str:
+    return "rollout" if layout.is_of_kind(path.name, "rollout") else "ckpt"
+
+
+def _state(path: Path, names: list[str]) -> tuple[object, ...]:
+    """What progress is judged by: the names of the kind of `path`, and how large the staged ones have grown."""
+    relevant = sorted(name for name in names if layout.is_of_kind(name, _kind(path)))
+    staged = [name for name in relevant if layout.is_staged(Path(name))]
+    return (*relevant, *(_size_bytes(path.parent / name) for name in staged))
 
 
 def _size_bytes(path: Path) -> int:

@@ -2,10 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Adds the cross-check's hooks to upstream's PPO trainer: around rollouts, and right after the actor update."""
 
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from _verl_overlay import extend
-from verl.crosscheck.hooks import actor_about, hooks_for
+from verl.crosscheck.checkpoints import actor_about, flatten_async_save, require_all_ranks
+from verl.crosscheck.hooks import Hooks, hooks_for
 from verl.protocol import DataProto
 from verl.trainer.ppo import ray_trainer__upstream as _upstream
 
@@ -21,8 +24,14 @@ class RayPPOTrainer(_upstream.RayPPOTrainer):
     """
 
     def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
-        self.crosscheck = hooks_for(config)
+        self.config = config
+        self.crosscheck  # noqa: B018  validates the configuration before upstream starts anything
         super().__init__(config, *args, **kwargs)
+
+    @cached_property
+    def crosscheck(self) -> Hooks:
+        """Made at first use: subclasses exist that set `config` and never call this class's constructor."""
+        return hooks_for(self.config)
 
     @property
     def async_rollout_manager(self) -> Any:
@@ -31,25 +40,34 @@ class RayPPOTrainer(_upstream.RayPPOTrainer):
 
     @async_rollout_manager.setter
     def async_rollout_manager(self, manager: Any) -> None:
-        self.crosscheck.wrap_rollout(manager)
+        if manager is not None:
+            self.crosscheck.wrap_rollout(manager)
         self._async_rollout_manager = manager
 
     def _update_actor(self, batch: DataProto) -> DataProto:
         output = super()._update_actor(batch)
-        about = lambda: actor_about(batch, self.global_steps)  # noqa: E731  only worked out if there is an exchange
+
+        def about() -> dict[str, Any]:
+            return actor_about(self.config, batch, self.global_steps)
+
         timing_s = self.crosscheck.exchange_actor(self._load_shared_actor, self._save_shared_actor, about)
         output.meta_info["metrics"].update({f"timing_s/{name}": seconds for name, seconds in timing_s.items()})
         return output
 
     def _load_shared_actor(self, path: str) -> None:
-        self.actor_rollout_wg.load_checkpoint(path)
+        self.actor_rollout_wg.load_checkpoint(path, None, False)
 
     def _save_shared_actor(self, path: str) -> None:
-        """Save the actor through upstream's own path; with asynchronous saving, return only once it is on the disk."""
-        # By position: the two worker implementations name the first parameter differently.
-        self.actor_rollout_wg.save_checkpoint(path, None, self.global_steps, None)
+        """Save the actor into the folder `path` through upstream's own path, and return once all of it is there."""
+        # Arguments go by position: the two worker implementations name the first one differently.
         if self.config.actor_rollout_ref.actor.checkpoint.get("async_save", False):
-            self.actor_rollout_wg.async_calls_finalize_fn_exec(blocking=True)
+            with flatten_async_save(Path(path), self.global_steps) as target:
+                self.actor_rollout_wg.save_checkpoint(str(target), None, self.global_steps, None)
+                if hasattr(self.actor_rollout_wg, "async_calls_finalize_fn_exec"):
+                    self.actor_rollout_wg.async_calls_finalize_fn_exec(blocking=True)
+        else:
+            self.actor_rollout_wg.save_checkpoint(path, None, self.global_steps, None)
+        require_all_ranks(Path(path))
 
 
 extend(__name__, _upstream)

@@ -1,0 +1,77 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""Actor checkpoints as upstream's workers write them, and what one says of the update that it was saved after."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from verl.crosscheck.errors import PublishError
+from verl.crosscheck.identity import digest
+from verl.protocol import DataProto
+
+LAYOUT = ("device", "world_size", "strategy")
+"""Entries of `actor_about` that say on what a checkpoint can be loaded."""
+
+_SHARD = re.compile(r"(?P<kind>.+)_world_size_(?P<world_size>[0-9]+)_rank_(?P<rank>[0-9]+)\.pt")
+
+
+def actor_about(config: Any, batch: DataProto, global_step: int) -> dict[str, Any]:
+    """What an actor update was made from, and by what kind of run, as plain JSON: both runs must say the same.
+
+    Upstream's checkpoints load only on the same kind of device, with the same number of ranks and kind of sharding
+    (`LAYOUT`). The device is the configuration's word: Ray hides accelerators from the process that asks here. The B
+    rows of the batch count in whatever order: ranks are balanced by reordering them.
+    """
+    tokens_BT = [batch.batch[key].cpu() for key in ("prompts", "responses") if key in batch.batch]
+    rows = sorted(digest(list(row)) for row in zip(*tokens_BT, strict=True))
+    return {
+        "global_step": global_step,
+        "batch_digest": digest(rows),
+        "device": str(config.trainer.device),
+        "world_size": int(config.trainer.nnodes) * int(config.trainer.n_gpus_per_node),
+        "strategy": str(config.actor_rollout_ref.actor.strategy),
+    }
+
+
+def require_all_ranks(folder: Path) -> None:
+    """Return if every rank's part of each kind of shard is in `folder`.
+
+    Workers of other nodes write where *their* path leads: with a directory that the nodes do not share, each node saves
+    its own part without an error.
+
+    Raises:
+        PublishError: parts are missing; says which.
+    """
+    ranks: dict[tuple[str, int], set[int]] = {}
+    for match in filter(None, (_SHARD.fullmatch(path.name) for path in folder.iterdir())):
+        ranks.setdefault((match["kind"], int(match["world_size"])), set()).add(int(match["rank"]))
+    for (kind, world_size), found in sorted(ranks.items()):
+        missing = sorted(set(range(world_size)) - found)
+        if missing:
+            raise PublishError(
+                f"only {len(found)} of {world_size} ranks saved their part of {kind!r} into {folder}; the first "
+                f"missing one is rank {missing[0]}. Is trainer.share_data_dir on a file system that all nodes share? "
+                "Name one that is: trainer.share_data_dir=/mnt/shared/..."
+            )
+
+
+@contextmanager
+def flatten_async_save(folder: Path, global_step: int) -> Iterator[Path]:
+    """Where to save asynchronously, so that afterwards the checkpoint lies directly in `folder`.
+
+    When such a save is final, upstream writes a tracker of the latest step two folders up, which must not be the
+    exchange directory's parent: that may be the folder of the run's own checkpoints.
+    """
+    step = folder / f"global_step_{global_step}"
+    target = step / "actor"
+    yield target
+    for path in sorted(target.iterdir()):
+        path.rename(folder / path.name)
+    target.rmdir()
+    step.rmdir()
+    (folder / "latest_checkpointed_iteration.txt").unlink(missing_ok=True)
