@@ -8,8 +8,8 @@ One step of the pair, run A in mode `ckpt` and run B in mode `rollout`:
     B  ....wait.......|load|-- train --------|save|-- push --|....wait...........
 
 What the pair would take if handing over took no time follows from both runs' own work alone: neither can train before
-A has generated, and A cannot push before both have trained. What it took beyond that is the price of the exchange: saving,
-loading, noticing that something is there, and telling one call from another.
+A has generated, and A cannot push before both have trained. What it took beyond that is the price of the exchange:
+saving, loading, noticing that something is there, and telling one call from another.
 """
 
 from __future__ import annotations
