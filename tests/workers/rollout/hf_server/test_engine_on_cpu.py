@@ -7,6 +7,7 @@ import random
 import pytest
 import torch
 from tiny_models import tiny_qwen2
+from transformers import MistralConfig, MistralForCausalLM
 
 from verl.workers.rollout.hf_server.engine import Engine, Request
 from verl.workers.rollout.hf_server.sampling import SamplingParams
@@ -136,18 +137,38 @@ def test_slots_are_not_compared_under_a_running_request(model):
         engine.slots_agree()
 
 
-def test_a_diverged_model_leaves_nothing_behind():
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("steps_before", [0, 1], ids=["diverged at a prefill", "diverged at a decoding step"])
+def test_a_diverged_model_is_named_and_leaves_nothing_behind(temperature, steps_before):
     model = tiny_qwen2()
     engine = Engine(model, slots=2, length=LENGTH)
-    expected = outcome(drain(engine, [request(i) for i in range(6)]))
+    expected = outcome(drain(engine, [request(i) for i in range(12)]))
     kept = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    requests = [request(i, temperature=temperature) for i in range(12)]
+    engine.forget_prefixes()
+    for r in requests:
+        engine.add(r)
+    for _ in range(steps_before):
+        engine.step()
     with torch.no_grad():
         model.model.layers[0].self_attn.v_proj.weight.fill_(float("nan"))
     engine.forget_prefixes()
-    drain(engine, [request(i, temperature=0.0) for i in range(6)])
+    with pytest.raises(FloatingPointError, match="rollout's logits are not finite: 37 of 37.*actor/grad_norm"):
+        engine.step()
+    assert set(engine.abort()) == {r for r in requests if r.stop_reason != "completed"}
+    assert not engine.busy
     model.load_state_dict(kept)
     engine.forget_prefixes()
-    assert outcome(drain(engine, [request(i) for i in range(6)])) == expected
+    assert outcome(drain(engine, [request(i) for i in range(12)])) == expected
+
+
+def test_a_token_without_probability_is_no_divergence():
+    """A vocabulary that is padded to a round size may have minus infinity at its end."""
+    r = Request([2], SamplingParams(4), seed=0)
+    r.take(torch.tensor([0.0, 1.0, -torch.inf]))
+    assert r.token_ids[0] in (0, 1)
+    with pytest.raises(FloatingPointError, match="1 of 3 .*, after a prompt of 1 tokens and 1 generated ones"):
+        r.take(torch.tensor([0.0, 1.0, torch.inf]))
 
 
 def test_stops_at_its_tokens_and_its_length(model):
@@ -194,3 +215,26 @@ def test_refuses_models_with_other_attention():
     model = tiny_qwen2(use_sliding_window=True, sliding_window=8, max_window_layers=0)
     with pytest.raises(ValueError, match="sliding_attention"):
         Engine(model, slots=1, length=LENGTH)
+
+
+def tiny_mistral(sliding_window):
+    """A kind of model whose configuration lists no layers."""
+    size = {"vocab_size": 37, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "initializer_range": 0.3}
+    torch.manual_seed(0)
+    return MistralForCausalLM(MistralConfig(**size, **heads, sliding_window=sliding_window)).eval()
+
+
+def test_refuses_a_sliding_window_in_all_layers_and_says_what_goes_instead():
+    with pytest.raises(ValueError, match=r"MistralForCausalLM has sliding_window=4 .*sliding_window=null"):
+        Engine(tiny_mistral(4), slots=1, length=LENGTH)
+    model = tiny_mistral(None)
+    (r,) = drain(Engine(model, slots=1, length=LENGTH), [request(0, temperature=0.0)])
+    assert r.token_ids == simply(model, r.prompt_ids, r.params.max_tokens)[0]
+
+
+def test_serves_a_model_whose_configuration_keeps_a_window_that_no_layer_uses():
+    model = tiny_qwen2()
+    model.config.sliding_window = 8
+    assert set(model.config.layer_types) == {"full_attention"}
+    Engine(model, slots=1, length=LENGTH)

@@ -76,7 +76,7 @@ def test_never_takes_a_token_that_was_cut_off(uniform):
 def test_penalty_makes_seen_tokens_less_likely_whatever_their_sign():
     out = penalise(LOGITS, torch.tensor([0, 4, 4]), 2.0)
     assert out.tolist() == [1.0, 1.0, 0.0, -1.0, -4.0]
-    assert penalise(LOGITS, torch.tensor([0]), 1.0) is LOGITS
+    assert torch.equal(penalise(LOGITS, torch.tensor([0]), 1.0), LOGITS)
 
 
 def test_reads_what_the_agent_loop_sends():
@@ -107,9 +107,24 @@ def test_reads_where_a_response_ends(sent, max_tokens, stop):
     "sent", [{"temperature": -1}, {"top_p": 0}, {"top_p": 1.1}, {"max_tokens": -2}, {"repetition_penalty": 0}]
 )
 def test_refuses_values_out_of_range_by_name(sent):
-    (name,) = sent
-    with pytest.raises(ValueError, match=name):
+    ((name, value),) = sent.items()
+    with pytest.raises(ValueError, match=f"{name}={value} is out of range: it must be"):
         SamplingParams.from_request(sent, max_tokens=16, eos_token_ids=frozenset())
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "max_new_tokens"])
+def test_no_tokens_at_all_is_an_error_as_in_vllm(name):
+    with pytest.raises(ValueError, match="max_tokens=0 is out of range: it must be at least 1"):
+        SamplingParams.from_request({name: 0}, max_tokens=16, eos_token_ids=frozenset())
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"top_k": 2}, {"top_k": 2, "top_p": 0.5}, {"temperature": 0.0}])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_one_broken_logit_shows_in_every_log_prob(kwargs, value):
+    """Whatever is cut off: the caller may look at any of them."""
+    logits = LOGITS.clone()
+    logits[3] = value
+    assert log_probs(logits, params(**kwargs)).isnan().all()
 
 
 def test_refuses_what_it_does_not_honour():

@@ -84,9 +84,12 @@ def test_unseeded_requests_repeat_as_a_set(make_server):
     assert len({str(tokens) for tokens, _, _ in first.values()}) > 1
 
 
-def test_log_probs_come_only_if_asked_for(make_server):
-    ((_, log_probs, _),) = asyncio.run(call(make_server(), [0], logprobs=False)).values()
-    assert log_probs is None
+@pytest.mark.parametrize(("asked", "come"), [(True, True), (0, True), (1, True), (False, False), (None, False)])
+def test_log_probs_come_if_asked_for(make_server, asked, come):
+    """Upstream's agent loops say True or False; vLLM's 0 means those of the sampled tokens and no further ones."""
+    ((token_ids, log_probs, _),) = asyncio.run(call(make_server(), [0], logprobs=asked)).values()
+    assert (log_probs is not None) is come
+    assert not come or len(log_probs) == len(token_ids)
 
 
 def test_ends_and_lengths(make_server):
@@ -136,16 +139,26 @@ def test_weights_change_what_is_served_and_keep_the_servers_dtype(make_server):
     assert {p.dtype for p in server.engine.model.parameters()} == {torch.float32}
 
 
-def test_a_server_that_waits_for_weights_names_what_it_never_got(make_server):
-    async def scenario():
-        server = make_server(load_format="dummy")
-        weights = {n: t for n, t in tiny_qwen2(vocab_size=99).state_dict().items() if "layers.1.mlp" not in n}
-        for bucket in buckets(weights.items(), 1 << 20):
-            await server.load_weights(bucket)
-        await server.finish_weights(1)
+async def update(server, step, without="nothing", seed=0):
+    """Send a model's weights, but for the tensors with `without` in their name."""
+    weights = tiny_qwen2(vocab_size=99, seed=seed).state_dict()
+    for bucket in buckets(((name, tensor) for name, tensor in weights.items() if without not in name), 1 << 20):
+        await server.load_weights(bucket)
+    await server.finish_weights(step)
 
-    with pytest.raises(RuntimeError, match="layers.1.mlp.down_proj.weight"):
-        asyncio.run(scenario())
+
+@pytest.mark.parametrize("load_format", ["dummy", "auto"])
+@pytest.mark.parametrize("whole_ones_before", [0, 1, 2])
+def test_an_update_that_lacks_tensors_is_refused_by_their_names(make_server, load_format, whole_ones_before):
+    async def scenario():
+        server = make_server(load_format=load_format)
+        for step in range(whole_ones_before):
+            await update(server, step)
+        with pytest.raises(RuntimeError, match=r"\(global step 7\) lacks 3 of .*layers.1.mlp.down_proj.weight"):
+            await update(server, 7, without="layers.1.mlp")
+        await update(server, 8)
+
+    asyncio.run(scenario())
 
 
 def test_refuses_weights_of_another_model(make_server):
@@ -182,3 +195,49 @@ def test_an_engine_that_fails_tells_every_waiter(make_server, monkeypatch):
         return await asyncio.gather(*calls, return_exceptions=True)
 
     assert [type(error) for error in asyncio.run(scenario())] == [ZeroDivisionError] * 3
+
+
+async def answers(*calls):
+    """What each call returned or raised; one that waits for ever is the fault looked for here."""
+    return await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), timeout=60)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_diverged_model_fails_every_request_and_serves_again_after_the_next_update(make_server, temperature):
+    def calls(server):
+        return (server.generate(str(i), prompt(i), {**SAMPLING, "seed": i}) for i in range(24))
+
+    async def scenario():
+        server = make_server()
+        await update(server, 1)
+        expected = await answers(*calls(server))
+        with torch.no_grad():
+            server.engine.model.lm_head.weight.fill_(float("nan"))
+        await server.clear_kv_cache()
+        sampling = {**SAMPLING, "temperature": temperature, "seed": 1}
+        errors = await answers(*(server.generate(str(i), prompt(i), sampling) for i in range(24)))
+        assert [type(error) for error in errors] == [FloatingPointError] * 24
+        assert "the rollout's logits are not finite" in str(errors[0])
+        await update(server, 2)
+        assert await answers(*calls(server)) == expected
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("ended_at", [1, 2], ids=["at its prefill", "at its first decoding step"])
+def test_a_request_that_ended_in_the_step_that_fails_hears_of_it(make_server, monkeypatch, ended_at):
+    server = make_server(ignore_eos=True)
+    forward = server.engine._forward
+
+    def last_row_broken(token_S):
+        logits_SV = forward(token_S)
+        logits_SV[max(server.engine.running)] = torch.nan
+        return logits_SV
+
+    monkeypatch.setattr(server.engine, "_forward", last_row_broken)
+
+    async def scenario():
+        short = server.generate("short", [5, 6], {**SAMPLING, "max_tokens": ended_at})
+        return await answers(short, *(server.generate(str(i), [5, 6], SAMPLING) for i in range(2)))
+
+    assert [type(error) for error in asyncio.run(scenario())] == [FloatingPointError] * 3

@@ -46,16 +46,32 @@ class Request:
         self.generator = torch.Generator().manual_seed(self.seed)
 
     def take(self, logits_V: torch.Tensor) -> None:
-        """Draw the next token from logits [V], and note whether it ends the response."""
+        """Draw the next token from logits [V], and note whether it ends the response.
+
+        Raises:
+            FloatingPointError: The logits are no distribution: the model has diverged.
+        """
         if self.params.repetition_penalty != 1.0:
             seen = torch.tensor(self.prompt_ids + self.token_ids)
             logits_V = penalise(logits_V, seen, self.params.repetition_penalty)
         log_prob_V = log_probs(logits_V, self.params)
+        if bool(log_prob_V.isnan().any()):
+            raise self._diverged(logits_V)
         token = pick(log_prob_V, self.params, torch.rand((), generator=self.generator, dtype=torch.float64).item())
         self.token_ids.append(token)
         self.log_probs.append(float(log_prob_V[token]))
         if token in self.params.stop_token_ids or len(self.token_ids) >= self.params.max_tokens:
             self.stop_reason = "completed"
+
+    def _diverged(self, logits_V: torch.Tensor) -> FloatingPointError:
+        broken = int((~logits_V.isfinite()).sum())
+        return FloatingPointError(
+            f"the rollout's logits are not finite: {broken} of {logits_V.numel()} are NaN or infinite, after a prompt "
+            f"of {len(self.prompt_ids)} tokens and {len(self.token_ids)} generated ones, at temperature "
+            f"{self.params.temperature}. The weights that training sent have diverged, or the checkpoint is broken. "
+            "Look at actor/grad_norm and actor/pg_loss of the steps before; a lower actor_rollout_ref.actor.optim.lr "
+            "or actor_rollout_ref.actor.grad_clip may help."
+        )
 
 
 @dataclass(frozen=True)
@@ -125,7 +141,12 @@ class Engine:
 
     @torch.inference_mode()
     def step(self) -> list[Request]:
-        """Admit what fits, decode one token for each running request, and return the requests that ended."""
+        """Admit what fits, decode one token for each running request, and return the requests that ended.
+
+        Raises:
+            FloatingPointError: The model has diverged. After this or any other error nobody is told which requests
+                ended in this step: give up all that were added, and `abort` what is still here.
+        """
         ended = self._admit()
         if self.running:
             ended += self._decode()
@@ -134,15 +155,15 @@ class Engine:
     def _admit(self) -> list[Request]:
         ended = []
         while self.waiting and self._free:
-            request = self.waiting.popleft()
+            request = self.waiting[0]  # stays there until nothing can fail any more
             prefill = self._prefill(tuple(request.prompt_ids))
             request.take(prefill.logits_V)
             if request.stop_reason:
                 ended.append(request)
-                continue
-            slot = self._free.pop()
-            self.cache.admit(slot, prefill.cache)
-            self.running[slot] = request
+            else:
+                self.cache.admit(self._free[-1], prefill.cache)
+                self.running[self._free.pop()] = request
+            self.waiting.popleft()
         return ended
 
     def _prefill(self, prompt_ids: tuple[int, ...]) -> _Prefill:
@@ -213,9 +234,14 @@ class Engine:
 
 
 def _check_full_attention(model: PreTrainedModel) -> None:
+    served = f"the hf rollout serves models with full attention only; {type(model).__name__} has"
     kinds = set(getattr(model.config, "layer_types", None) or ())
     if kinds - {"full_attention"}:
-        raise ValueError(
-            f"the hf rollout serves models with full attention only; {type(model).__name__} has layers of the kinds "
-            f"{', '.join(sorted(kinds))}"
-        )
+        raise ValueError(f"{served} layers of the kinds {', '.join(sorted(kinds))}")
+    # A configuration that does not list its layers means all of them. One that does may keep the key without using it.
+    for key in () if kinds else ("sliding_window", "attention_chunk_size"):
+        if window := getattr(model.config, key, None):
+            raise ValueError(
+                f"{served} {key}={window} in its configuration. If no row of prompt and response is longer than that, "
+                f"+actor_rollout_ref.model.override_config.{key}=null makes it a model with full attention"
+            )

@@ -40,14 +40,16 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         checks = {
-            "max_tokens": self.max_tokens >= 1,
-            "temperature": self.temperature >= 0,
-            "top_p": 0 < self.top_p <= 1,
-            "repetition_penalty": self.repetition_penalty > 0,
+            "max_tokens": (self.max_tokens >= 1, "at least 1"),
+            "temperature": (self.temperature >= 0, "at least 0"),
+            "top_p": (0 < self.top_p <= 1, "above 0 and at most 1"),
+            "repetition_penalty": (self.repetition_penalty > 0, "above 0"),
         }
-        for name, fits in checks.items():
+        for name, (fits, limits) in checks.items():
             if not fits:
-                raise ValueError(f"sampling parameter {name}={getattr(self, name)} is out of range")
+                raise ValueError(
+                    f"sampling parameter {name}={getattr(self, name)} is out of range: it must be {limits}"
+                )
 
     @classmethod
     def from_request(cls, request: Mapping[str, Any], max_tokens: int, eos_token_ids: frozenset[int]) -> SamplingParams:
@@ -55,7 +57,8 @@ class SamplingParams:
 
         Args:
             request: As upstream's agent loops send it. `max_tokens` (or `max_new_tokens`), `stop_token_ids`,
-                `ignore_eos` and `seed` are optional.
+                `ignore_eos` and `seed` are optional; no `max_tokens`, or None, asks for all there is room for. 0 is an
+                error, as in vLLM.
             max_tokens: What the model has room for; the request may ask for less.
             eos_token_ids: The model's own end marks, which `ignore_eos` takes out.
 
@@ -77,20 +80,22 @@ class SamplingParams:
             raise ValueError(
                 f"the hf rollout does not honour the sampling parameters {', '.join(unknown)}; leave them out"
             )
-        return cls(max_tokens=min(asked or max_tokens, max_tokens), stop_token_ids=stop, **known)
+        room = max_tokens if asked is None else min(asked, max_tokens)
+        return cls(max_tokens=room, stop_token_ids=stop, **known)
 
 
 def penalise(logits_V: torch.Tensor, seen: torch.Tensor, penalty: float) -> torch.Tensor:
     """Logits [V] with the tokens `seen` [any length] made less likely by the factor `penalty`."""
-    if penalty == 1.0:
-        return logits_V
     seen = seen.unique()
     chosen = logits_V[seen]
     return logits_V.scatter(0, seen, torch.where(chosen > 0, chosen / penalty, chosen * penalty))
 
 
 def log_probs(logits_V: torch.Tensor, params: SamplingParams) -> torch.Tensor:
-    """Log-probs [V] in float32 of the distribution that `params` asks for; minus infinity where it cuts off."""
+    """Log-probs [V] in float32 of the distribution that `params` asks for; minus infinity where it cuts off.
+
+    NaN throughout if any logit is NaN or plus infinity: there is no such distribution.
+    """
     logits_V = logits_V.float()
     if params.temperature > 0:
         logits_V = _keep_nucleus(_keep_top_k(logits_V / params.temperature, params.top_k), params.top_p)
@@ -98,7 +103,10 @@ def log_probs(logits_V: torch.Tensor, params: SamplingParams) -> torch.Tensor:
 
 
 def pick(log_prob_V: torch.Tensor, params: SamplingParams, uniform: float) -> int:
-    """The token that `uniform`, a number in [0, 1), falls on; the most likely one at temperature 0."""
+    """The token that `uniform`, a number in [0, 1), falls on; the most likely one at temperature 0.
+
+    `log_prob_V` must hold no NaN.
+    """
     if params.temperature == 0:
         return int(log_prob_V.argmax())
     reached_V = log_prob_V.double().exp().cumsum(0)

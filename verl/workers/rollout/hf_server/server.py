@@ -50,7 +50,8 @@ class HFServer:
         self.engine = Engine(model, self.config.max_num_seqs, length, self.config.enable_prefix_caching)
         self._seed = base_seed(options.get("seed"))
         self._unseeded: Counter[tuple[int, ...]] = Counter()
-        self._missing = {name for name, _ in model.named_parameters()}
+        self._parameters = frozenset(name for name, _ in model.named_parameters())
+        self._received: set[str] = set()
         self._futures: dict[Request, asyncio.Future[None]] = {}
         self._by_id: dict[str, Request] = {}
         self._paused = False
@@ -85,6 +86,7 @@ class HFServer:
 
         Raises:
             ValueError: Images or video, a sampling parameter that is not honoured, or a prompt that leaves no room.
+            FloatingPointError: The model has diverged. An error of one request is one of all that run beside it.
         """
         if image_data or video_data:
             raise ValueError("the hf rollout serves text only")
@@ -97,7 +99,8 @@ class HFServer:
             await done
         finally:
             self._by_id.pop(request_id, None)
-        wants_log_probs = sampling_params.get("logprobs") not in (None, False)
+        asked = sampling_params.get("logprobs")
+        wants_log_probs = asked is not None and asked is not False  # vLLM's 0 asks for those of the sampled tokens
         return TokenOutput(
             token_ids=request.token_ids,
             log_probs=request.log_probs if wants_log_probs else None,
@@ -120,16 +123,20 @@ class HFServer:
                     f"{packed.name} has shape {tuple(state[packed.name].shape)} here and was sent as {packed.shape}"
                 )
             state[packed.name].copy_(unpack(packed))
-            self._missing.discard(packed.name)
+            self._received.add(packed.name)
 
     async def finish_weights(self, global_steps: int | None = None) -> None:
         """All buckets of an update have been loaded.
 
         Raises:
-            RuntimeError: Parts of the model have never been loaded.
+            RuntimeError: The update left parts of the model as they were.
         """
-        if self._missing and self.config.load_format == "dummy":
-            raise RuntimeError(f"the rollout model never got {', '.join(sorted(self._missing))}")
+        missing, self._received = self._parameters - self._received, set()
+        if missing:
+            raise RuntimeError(
+                f"an update of the rollout's weights (global step {global_steps}) lacks {len(missing)} of the model's "
+                f"{len(self._parameters)} parameters, which would stay as they were: {', '.join(sorted(missing))}"
+            )
         self.engine.forget_prefixes()
         self._unseeded.clear()
 
@@ -178,8 +185,9 @@ class HFServer:
         while self.engine.busy and not self._paused:
             try:
                 ended = self.engine.step()
-            except Exception as error:  # every waiter must hear of it
-                for future in self._take(self.engine.abort()):
+            except Exception as error:  # every waiter must hear of it, also those whose requests ended in this step
+                self.engine.abort()
+                for future in self._take(list(self._futures)):
                     future.set_exception(error)
                 return
             for future in self._take(ended):
