@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Upstream's `main_ppo` on a CPU, for real: Ray, FSDP2 over gloo, the agent loop, checkpoints. Minutes, not seconds.
 
-Seven runs, two at a time where their results allow it: that also shows that runs on one host keep out of each other's
-way, and puts a load on the two seeded ones.
+Seven runs of about half a minute, nearly all of it start-up, two at a time: that also shows that runs on one host keep
+out of each other's way, and puts a load on the two seeded ones.
 """
 
 import math
@@ -12,6 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from recipe.crosscheck import demo_task, launch, make_data
+
+pytestmark = pytest.mark.slow
 
 TIMEOUT_S = 600.0
 NEW_WORKERS = "trainer.use_legacy_worker_impl=disable"
@@ -22,49 +24,50 @@ REPORT_RATIOS = [
 ]
 GAE_AND_REFERENCE = ["algorithm.adv_estimator=gae", "critic.optim.lr=1e-4", "actor_rollout_ref.actor.use_kl_loss=True"]
 SAVE_AT_2_OF_3 = ["trainer.total_training_steps=3", "trainer.save_freq=2"]
+LEGACY = [*SAVE_AT_2_OF_3, "trainer.test_freq=1"]
+TWO_RANKS = [*SAVE_AT_2_OF_3, NEW_WORKERS, "trainer.n_gpus_per_node=2"]
+CRITIC = [*GAE_AND_REFERENCE, "trainer.total_training_steps=2", "trainer.save_freq=2"]
 
 
 class Runs:
-    """Starts runs in folders of their own and waits for their steps, by number."""
+    """Runs in folders of their own; two at a time, in the order in which they are asked for."""
 
-    def __init__(self, folder):
-        self.folder = folder
-        self.data = make_data.write(folder / "data", train_rows=64, val_rows=16)
+    def __init__(self, folder, pool):
+        self.folder, self._pool, self._started = folder, pool, {}
+        self._data = make_data.write(folder / "data", train_rows=64, val_rows=16)
 
-    def one(self, name, *overrides):
-        everything = [*demo_task.overrides(self.data), *REPORT_RATIOS, *overrides]
+    def start(self, name, overrides, resume=None):
+        """Queue a run; with `resume`, one that goes on from step 2 of the run of that name."""
+        self._started[name] = self._pool.submit(self._run, name, overrides, resume)
+
+    def steps(self, name):
+        """Wait for a run; its steps by number."""
+        return self._started[name].result()
+
+    def _run(self, name, overrides, resume):
+        everything = [*demo_task.overrides(self._data), *REPORT_RATIOS, *overrides]
+        if resume is not None:
+            self.steps(resume)
+            step_2 = launch.checkpoint_dir(self.folder / resume) / "global_step_2"
+            everything += ["trainer.resume_mode=resume_path", f"trainer.resume_from_path={step_2}"]
         with launch.running(self.folder / name, everything) as run:
             return {step.number: step for step in run.wait(TIMEOUT_S)}
-
-    def both(self, first, second):
-        with ThreadPoolExecutor(2) as pool:
-            return list(pool.map(lambda call: self.one(*call), (first, second)))
-
-    def resume(self, name):
-        step_2 = launch.checkpoint_dir(self.folder / name) / "global_step_2"
-        return ["trainer.resume_mode=resume_path", f"trainer.resume_from_path={step_2}"]
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    return Runs(tmp_path_factory.mktemp("training"))
-
-
-@pytest.fixture(scope="module")
-def legacy_twice(runs):
-    same = [*SAVE_AT_2_OF_3, "trainer.test_freq=1"]
-    return runs.both(("legacy", *same), ("legacy_again", *same))
-
-
-@pytest.fixture(scope="module")
-def two_ranks(runs):
-    return runs.one("two_ranks", *SAVE_AT_2_OF_3, NEW_WORKERS, "trainer.n_gpus_per_node=2")
-
-
-@pytest.fixture(scope="module")
-def critics(runs):
-    two_steps = [*GAE_AND_REFERENCE, "trainer.total_training_steps=2", "trainer.save_freq=2"]
-    return runs.both(("gae_legacy", *two_steps), ("gae_new", *two_steps, NEW_WORKERS))
+    """All the runs, begun at once so that the two places are never idle; the two that must agree come side by side."""
+    pool = ThreadPoolExecutor(2)
+    started = Runs(tmp_path_factory.mktemp("training"), pool)
+    started.start("legacy", LEGACY)
+    started.start("legacy_again", LEGACY)
+    started.start("two_ranks", TWO_RANKS)
+    started.start("gae_legacy", CRITIC)
+    started.start("gae_new", [*CRITIC, NEW_WORKERS])
+    started.start("two_ranks_resumed", TWO_RANKS, resume="two_ranks")
+    started.start("legacy_resumed", LEGACY, resume="legacy")
+    yield started
+    pool.shutdown(cancel_futures=True)
 
 
 def assert_healthy(steps):
@@ -85,53 +88,52 @@ def assert_same(steps, others, numbers):
         assert mine == theirs
 
 
-def test_two_seeded_runs_have_equal_metrics(legacy_twice):
-    first, second = legacy_twice
+def test_two_seeded_runs_have_equal_metrics(runs):
+    first, second = runs.steps("legacy"), runs.steps("legacy_again")
     assert sorted(first) == [1, 2, 3]
     assert_healthy(first)
     assert_same(first, second, [1, 2, 3])
 
 
-def test_the_demo_model_starts_where_there_is_something_to_gain_and_to_lose(legacy_twice):
-    first, _ = legacy_twice
-    assert 0.2 < first[1].values["critic/score/mean"] < 0.8
-    assert first[1].values["val-core/crosscheck/addition/acc/mean@1"] > 0.2
+def test_the_demo_model_starts_where_there_is_something_to_gain_and_to_lose(runs):
+    values = runs.steps("legacy")[1].values
+    assert 0.2 < values["critic/score/mean"] < 0.8
+    assert values["val-core/crosscheck/addition/acc/mean@1"] > 0.2
 
 
-def test_a_resumed_run_goes_on_as_if_nothing_had_been(runs, legacy_twice):
-    resumed = runs.one("legacy_resumed", *SAVE_AT_2_OF_3, "trainer.test_freq=1", *runs.resume("legacy"))
-    assert sorted(resumed) == [3]
-    assert_same(resumed, legacy_twice[0], [3])
+def test_two_ranks_with_the_new_workers_train(runs):
+    steps = runs.steps("two_ranks")
+    assert sorted(steps) == [1, 2, 3]
+    assert_healthy(steps)
 
 
-def test_two_ranks_with_the_new_workers_train_and_resume(runs, two_ranks):
-    assert sorted(two_ranks) == [1, 2, 3]
-    assert_healthy(two_ranks)
-    overrides = [*SAVE_AT_2_OF_3, NEW_WORKERS, "trainer.n_gpus_per_node=2", *runs.resume("two_ranks")]
-    resumed = runs.one("two_ranks_resumed", *overrides)
-    assert_same(resumed, two_ranks, [3])
-
-
-def test_both_worker_implementations_agree(legacy_twice, two_ranks):
+def test_both_worker_implementations_agree(runs):
     """One rank with the legacy workers and two with the new ones start with the same rollouts and the same numbers."""
-    legacy, new = legacy_twice[0][1].values, two_ranks[1].values
+    legacy, new = runs.steps("legacy")[1].values, runs.steps("two_ranks")[1].values
     for name in ("critic/score/mean", "response_length/mean"):
         assert legacy[name] == new[name]
     for name in ("actor/entropy", "actor/grad_norm"):
         assert legacy[name] == pytest.approx(new[name], rel=1e-3)
 
 
-@pytest.mark.parametrize("index", [0, 1], ids=["legacy workers", "new workers"])
-def test_a_critic_trains_beside_a_reference_policy(runs, critics, index):
-    steps = critics[index]
+@pytest.mark.parametrize("name", ["gae_legacy", "gae_new"])
+def test_a_critic_trains_beside_a_reference_policy(runs, name):
+    steps = runs.steps(name)
     assert sorted(steps) == [1, 2]
     assert_healthy(steps)
     assert steps[1].values["critic/grad_norm"] > 0
     assert steps[1].values["actor/kl_loss"] < steps[2].values["actor/kl_loss"]
-    folder = launch.checkpoint_dir(runs.folder / ["gae_legacy", "gae_new"][index]) / "global_step_2"
+    folder = launch.checkpoint_dir(runs.folder / name) / "global_step_2"
     assert any((folder / "critic").iterdir()) and any((folder / "actor").iterdir())
 
 
-def test_critics_of_both_worker_implementations_start_alike(critics):
-    legacy, new = (steps[1].values for steps in critics)
+def test_critics_of_both_worker_implementations_start_alike(runs):
+    legacy, new = (runs.steps(name)[1].values for name in ("gae_legacy", "gae_new"))
     assert legacy["critic/values/mean"] == pytest.approx(new["critic/values/mean"], abs=0.02)
+
+
+@pytest.mark.parametrize("name", ["legacy", "two_ranks"])
+def test_a_resumed_run_goes_on_as_if_nothing_had_been(runs, name):
+    resumed = runs.steps(f"{name}_resumed")
+    assert sorted(resumed) == [3]
+    assert_same(resumed, runs.steps(name), [3])
