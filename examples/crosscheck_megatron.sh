@@ -15,15 +15,15 @@ set -euo pipefail
 
 exec python -m verl.trainer.main_ppo --config-name=ppo_megatron_trainer \
     trainer.share_data="$MODE" \
-    trainer.share_data_dir="$SHARE_DIR" \
+    "trainer.share_data_dir='$SHARE_DIR'" \
     algorithm.adv_estimator=grpo \
-    data.train_files="$TRAIN" \
-    data.val_files="$VAL" \
+    "data.train_files='$TRAIN'" \
+    "data.val_files='$VAL'" \
     data.seed=1 \
     data.train_batch_size=64 \
     data.max_prompt_length=1024 \
     data.max_response_length=2048 \
-    actor_rollout_ref.model.path="$MODEL" \
+    "actor_rollout_ref.model.path='$MODEL'" \
     actor_rollout_ref.actor.megatron.tensor_model_parallel_size="${TP:-2}" \
     actor_rollout_ref.actor.ppo_mini_batch_size=64 \
     actor_rollout_ref.actor.use_dynamic_bsz=True \

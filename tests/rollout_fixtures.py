@@ -44,7 +44,7 @@ class FakeManager:
         responses = torch.tensor([[len(t), self.calls, sum(map(ord, t))] for t in texts], dtype=torch.int64)
         arrays = {"multi_modal_inputs": column([{} for _ in texts])}
         if self._echo:
-            arrays.update(prompts.non_tensor_batch)
+            arrays.update({name: values.copy() for name, values in prompts.non_tensor_batch.items()})
         return DataProto(
             batch=TensorDict(
                 {"responses": responses, "rollout_log_probs": -torch.rand(len(texts), 3)}, batch_size=[len(texts)]

@@ -13,15 +13,19 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import signal
 import statistics
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from recipe.crosscheck import demo_task, launch, make_data
 from recipe.crosscheck.ledger import StepTimes, exchange_s
@@ -29,6 +33,13 @@ from verl.crosscheck import installation
 
 MODES = {1: {"a": "ckpt", "b": "rollout"}, 2: {"a": "rollout", "b": "ckpt"}}
 """By scenario: the mode of each run."""
+
+DEFAULT_OUT = Path(__file__).parents[2] / "outputs" / "demo"
+MARKER = ".verl-crosscheck-demo"
+"""In every folder that a demo may empty."""
+OUTPUTS = ("a", "b", "share", "data", "summary.json")
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 MARK = "[ShareDataTest] "
 POLL_S = 0.25
@@ -44,34 +55,26 @@ class DemoFailed(RuntimeError):
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the demo; the exit status is 0 if both runs reached the last step."""
-    args = parse(arguments)
     console = Console()
     if not console.is_terminal:
         console = Console(width=LOG_WIDTH)
-    installation.require_active()
-    try:
-        runs = start(args.out, args.scenario, args.steps)
+    with interruptible():
         try:
-            follow(runs, args.scenario, args.steps, console)
-        finally:
-            console.print("Ending both runs ...")
-            for run in runs.values():
-                run.close()
-    except KeyboardInterrupt:
-        console.print("[yellow]Interrupted.[/] Both runs have ended.")
-        return 130
-    except DemoFailed as e:
-        console.print(f"[red]The demo failed.[/] {e}", highlight=False)
-        return 1
+            args = parse(arguments)
+            installation.require_active()
+            runs = play(args, console)
+        except KeyboardInterrupt:
+            console.print(Text("Interrupted. Both runs have ended.", style="yellow"))
+            return 130
+        except DemoFailed as e:
+            console.print(Text("The demo failed. ", style="red").append(str(e), style="default"))
+            return 1
     summary = summarise({name: run.steps for name, run in runs.items()}, args.scenario)
     path = args.out / "summary.json"
     path.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     console.print(table(summary))
-    console.print(
-        f"The exchange took [bold]{summary['exchange_s_per_step']:.2f} s[/] a step. "
-        f"Figures: {path}   Logs: {args.out}/a/run.log, {args.out}/b/run.log",
-        highlight=False,
-    )
+    console.print(Text(f"The exchange took {summary['exchange_s_per_step']:.2f} s a step. Figures: {path}"))
+    console.print(Text(f"Logs: {launch.log_path(runs['a'].folder)} and {launch.log_path(runs['b'].folder)}"))
     return 0
 
 
@@ -86,37 +89,92 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--steps", type=int, default=4, help="training steps, at least 2 (default: 4)")
     parser.add_argument(
-        "--out", type=Path, default=Path("outputs/demo"), help="folder for all files (default: outputs/demo)"
+        "--out",
+        type=Path,
+        default=DEFAULT_OUT,
+        help="folder for all files, empty or of an earlier demo (default: outputs/demo)",
     )
     args = parser.parse_args(arguments)
     if args.steps < 2:
         parser.error("--steps: at least 2, since the first step's wait is for the other run to start")
     args.out = args.out.resolve()
+    try:
+        claim(args.out)
+    except OSError as e:
+        parser.error(f"--out {args.out}: {e.strerror or e}")
     return args
 
 
-def start(out: Path, scenario: int, steps: int) -> dict[str, launch.Run]:
-    """Start both runs in fresh folders below `out`."""
-    for name in ("a", "b", "share"):
-        shutil.rmtree(out / name, ignore_errors=True)
-    data = make_data.write(out / "data")
+def claim(out: Path) -> None:
+    """Make `out`, and empty it if an earlier demo filled it. Nothing that a demo did not make is ever removed.
+
+    Raises:
+        OSError: it cannot be made, or holds something else.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    marker = out / MARKER
+    if not marker.exists() and any(out.iterdir()):
+        raise OSError("not empty, and not of an earlier demo. Name another folder")
+    marker.touch()
+    for name in OUTPUTS:
+        path = out / name
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Closing the terminal and a polite kill count as Ctrl-C, for both runs must be ended then too."""
+    before = {number: signal.signal(number, _interrupt) for number in STOP_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def play(args: argparse.Namespace, console: Console) -> dict[str, launch.Run]:
+    """Start both runs, show them until they have ended, and leave nothing of them running.
+
+    Raises:
+        DemoFailed: see `follow`.
+        KeyboardInterrupt: a signal to stop; both runs have ended by then.
+    """
     runs: dict[str, launch.Run] = {}
     try:
-        for name, mode in MODES[scenario].items():
-            overrides = [
-                *demo_task.overrides(data),
-                f"trainer.experiment_name={name}",
-                f"trainer.total_training_steps={steps}",
-                f"trainer.share_data={mode}",
-                f"trainer.share_data_dir={out / 'share'}",
-                "trainer.share_data_timeout_s=300",
-            ]
-            runs[name] = launch.start(out / name, overrides)
-    except BaseException:
+        start(runs, args.out, args.scenario, args.steps)
+        follow(runs, args.scenario, args.steps, console)
+    finally:
+        for number in STOP_SIGNALS:  # a second one must not leave processes behind
+            signal.signal(number, signal.SIG_IGN)
+        if any(run.poll() is None for run in runs.values()):
+            console.print("Ending both runs ...")
+        for run in runs.values():
+            run.terminate()
         for run in runs.values():
             run.close()
-        raise
     return runs
+
+
+def start(runs: dict[str, launch.Run], out: Path, scenario: int, steps: int) -> None:
+    """Start both runs in folders below `out`, each noted in `runs` as soon as it is there."""
+    data = make_data.write(out / "data")
+    for name, mode in MODES[scenario].items():
+        overrides = [
+            *demo_task.overrides(data),
+            f"trainer.experiment_name={name}",
+            f"trainer.total_training_steps={steps}",
+            f"trainer.share_data={mode}",
+            launch.override("trainer.share_data_dir", out / "share"),
+            "trainer.share_data_timeout_s=300",
+        ]
+        runs[name] = launch.start(out / name, overrides)
 
 
 def follow(runs: dict[str, launch.Run], scenario: int, steps: int, console: Console) -> None:
@@ -133,14 +191,10 @@ def follow(runs: dict[str, launch.Run], scenario: int, steps: int, console: Cons
             rows = [progress(name, MODES[scenario][name], run, steps) for name, run in runs.items()]
             live.update(side_by_side(rows, time.monotonic() - began_s))
             if (now := [" ".join(row) for row in rows]) != seen:
-                if not console.is_terminal:
-                    elapsed = f"{time.monotonic() - began_s:4.0f} s "
-                    console.print(*(elapsed + line for line in now if line not in seen), sep="\n", highlight=False)
+                report(now, seen, time.monotonic() - began_s, console)
                 seen, changed_s = now, time.monotonic()
-            failed = next((name for name, code in states.items() if code not in (None, 0)), None)
-            if failed:
-                raise DemoFailed(f"Run {failed.upper()} ended with status {states[failed]}:\n{tail(runs[failed])}")
-            if all(code == 0 for code in states.values()):
+            require_success(runs, states)
+            if None not in states.values():
                 break
             if time.monotonic() - changed_s > START_LIMIT_S:
                 raise DemoFailed(f"Nothing happened for {START_LIMIT_S:.0f} s. Run A:\n{tail(runs['a'])}")
@@ -148,6 +202,20 @@ def follow(runs: dict[str, launch.Run], scenario: int, steps: int, console: Cons
     for name, run in runs.items():
         if len(run.steps) != steps:
             raise DemoFailed(f"Run {name.upper()} ended after {len(run.steps)} of {steps} steps:\n{tail(run)}")
+
+
+def report(now: list[str], seen: list[str], elapsed_s: float, console: Console) -> None:
+    """Where there is no terminal to redraw, what is new goes to the log."""
+    if not console.is_terminal:
+        for line in now:
+            if line not in seen:
+                console.print(Text(f"{elapsed_s:4.0f} s {line}"))
+
+
+def require_success(runs: dict[str, launch.Run], states: dict[str, int | None]) -> None:
+    for name, status in states.items():
+        if status not in (None, 0):
+            raise DemoFailed(f"Run {name.upper()} ended with status {status}:\n{tail(runs[name])}")
 
 
 def progress(name: str, mode: str, run: launch.Run, steps: int) -> tuple[str, str, str, str]:
@@ -165,7 +233,7 @@ def side_by_side(rows: list[tuple[str, str, str, str]], elapsed_s: float) -> Tab
     for heading in ("", "share_data", "", "exchange"):
         shown.add_column(heading, no_wrap=True)
     for row in rows:
-        shown.add_row(*row)
+        shown.add_row(*map(Text, row))
     return shown
 
 

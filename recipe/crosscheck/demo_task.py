@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from recipe.crosscheck.launch import override
 from recipe.crosscheck.make_data import DataFiles
 
 HERE = Path(__file__).resolve().parent
@@ -27,10 +28,10 @@ def overrides(data: DataFiles, samples: int = 4, learning_rate: float = 1e-5) ->
         learning_rate: Of the actor. From 1e-4 on the tiny model forgets what it knows within a few steps.
     """
     return [
-        f"actor_rollout_ref.model.path={MODEL_DIR}",
-        f"reward.custom_reward_function.path={REWARD_FILE}",
-        f"data.train_files={data.train.resolve()}",
-        f"data.val_files={data.val.resolve()}",
+        override("actor_rollout_ref.model.path", MODEL_DIR),
+        override("reward.custom_reward_function.path", REWARD_FILE),
+        override("data.train_files", data.train.resolve()),
+        override("data.val_files", data.val.resolve()),
         f"data.max_prompt_length={PROMPT_TOKENS}",
         f"data.max_response_length={RESPONSE_TOKENS}",
         "algorithm.adv_estimator=grpo",

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -119,6 +120,11 @@ class Run:
             raise RunFailed(f"{self.folder}: ended with exit code {code}\n{self._tail()}")
         return self.steps
 
+    def terminate(self) -> None:
+        """Ask the run to end, and do not wait for it: `close` does."""
+        if self.poll() is None:
+            self.process.terminate()
+
     def close(self) -> None:
         """End what is left of the run and remove its Ray session. Can be called at any time, and again."""
         self.poll()
@@ -144,6 +150,13 @@ def checkpoint_dir(folder: Path) -> Path:
     return folder / "checkpoints"
 
 
+def override(key: str, path: str | Path) -> str:
+    """A Hydra override of `key` by a path with any characters in it; Hydra's grammar takes most only in quotes."""
+    quoted = re.sub(r"(\\*)'", r"\1\1\\'", str(path))  # backslashes count only in front of a quote
+    trailing = len(quoted) - len(quoted.rstrip("\\"))
+    return f"{key}='{quoted}{chr(92) * trailing}'"
+
+
 def command(folder: Path, ray_dir: Path, overrides: Sequence[str], config_name: str = CONFIG_NAME) -> list[str]:
     """The command line of a run; `overrides` are Hydra's and come last, so they win."""
     return [
@@ -151,9 +164,9 @@ def command(folder: Path, ray_dir: Path, overrides: Sequence[str], config_name: 
         "-m",
         "verl.trainer.main_ppo",
         f"--config-name={config_name}",
-        f"hydra.run.dir={folder / 'hydra'}",
-        f"ray_kwargs.ray_init._temp_dir={ray_dir}",
-        f"trainer.default_local_dir={checkpoint_dir(folder)}",
+        override("hydra.run.dir", folder / "hydra"),
+        override("ray_kwargs.ray_init._temp_dir", ray_dir),
+        override("trainer.default_local_dir", checkpoint_dir(folder)),
         "trainer.logger=[console,file]",
         *overrides,
     ]

@@ -21,7 +21,7 @@ def column(*values):
 
 
 def call(*texts, index=3, kind=CallKind.TRAINING, step=2):
-    return Call(index, kind, step, Prompts.of({"raw_prompt": column(*map(chat, texts))}))
+    return Call(index, kind, step, Prompts.of({"raw_prompt": column(*map(chat, texts))}, len(texts)))
 
 
 @pytest.mark.parametrize(
@@ -70,13 +70,27 @@ def test_what_has_no_known_content_has_no_identity(value):
 
 def test_prompts_without_identity_are_named():
     with pytest.raises(EncodingError, match="columns raw_prompt.*type object has no identity"):
-        Prompts.of({"raw_prompt": column([{"role": "user", "content": object()}])})
+        Prompts.of({"raw_prompt": column([{"role": "user", "content": object()}])}, 1)
 
 
 def test_uid_is_no_part_of_the_question():
     fields = {"raw_prompt": column(chat("a")), "uid": column("random")}
-    assert Prompts.of(fields).digests == Prompts.of({"raw_prompt": column(chat("a"))}).digests
-    assert Prompts.of({"other": column("a"), "uid": column("1")}).digests == Prompts.of({"other": column("a")}).digests
+    assert Prompts.of(fields, 1).digests == Prompts.of({"raw_prompt": column(chat("a"))}, 1).digests
+    other = {"other": column("a")}
+    assert Prompts.of({**other, "uid": column("1")}, 1).digests == Prompts.of(other, 1).digests
+
+
+def test_a_batch_without_a_question_still_has_its_size():
+    assert len(Prompts.of({"uid": column("1", "2")}, 2).digests) == 2
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [((1, 2), [1, 2]), (np.int64(1), 1), ({1: 0}, {"1": 0}), ({"a": 1, "b": 2}, {"b": 2, "a": 1})]
+)
+def test_exact_digests_tell_types_and_order_apart(one, other):
+    assert digest(one) == digest(other)
+    assert digest(one, exact=True) != digest(other, exact=True)
+    assert digest(one, exact=True) == digest(one, exact=True)
 
 
 @pytest.mark.parametrize(
@@ -122,5 +136,5 @@ def test_prompts_that_only_differ_out_of_sight_are_said_to():
 
 
 def test_long_prompts_are_shown_in_part():
-    prompts = Prompts.of({"raw_prompt": column(chat("x" * 5000))})
+    prompts = Prompts.of({"raw_prompt": column(chat("x" * 5000))}, 1)
     assert len(prompts.preview(0)) < 200

@@ -31,11 +31,12 @@ def test_they_are_all_known():
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
 @pytest.mark.parametrize("mode", ["ckpt", "rollout"])
 def test_it_composes(script, mode, tmp_path):
-    done = compose(script, MODE=mode, SHARE_DIR=str(tmp_path), MODEL="/models/m", TRAIN="t.parquet", VAL="v.parquet")
+    share = tmp_path / "with space, \u00e4"
+    done = compose(script, MODE=mode, SHARE_DIR=str(share), MODEL="/models/m", TRAIN="t.parquet", VAL="v.parquet")
     assert done.returncode == 0, done.stderr
     config = OmegaConf.create(done.stdout)
     trainer = TrainerConfig.from_section(OmegaConf.to_container(config.trainer, resolve=True))
-    assert (trainer.share_data, trainer.share_data_dir, trainer.nnodes) == (mode, str(tmp_path), 2)
+    assert (trainer.share_data, trainer.share_data_dir, trainer.nnodes) == (mode, str(share), 2)
     assert config.actor_rollout_ref.actor.strategy == STRATEGY[script.name]
     assert config.actor_rollout_ref.model.path == "/models/m"
     assert config.actor_rollout_ref.rollout.calculate_log_probs is True

@@ -90,13 +90,17 @@ def test_both_runs_reach_the_end_with_equal_updates(tmp_path, scenario):
         assert f"[ShareDataTest] Successfully load ckpt from {share}/ckpt_{index}" in producer
 
 
-def test_an_interrupt_ends_everything(tmp_path):
-    demo = start_demo(tmp_path)
-    log = tmp_path / "a" / "run.log"
+@pytest.mark.parametrize("numbers", [[signal.SIGINT, signal.SIGINT], [signal.SIGTERM]], ids=["ctrl-c twice", "kill"])
+def test_an_interrupt_ends_everything(tmp_path, numbers):
+    out_dir = tmp_path / "with space, \u00e4"
+    demo = start_demo(out_dir)
+    log = out_dir / "a" / "run.log"
     wait_for(lambda: log.exists() and "[ShareDataTest] dump path set to" in log.read_text())
-    processes = processes_of(tmp_path)
+    processes = processes_of(out_dir)
     assert len(processes) > 10, "two drivers with their Ray should be there"
-    demo.send_signal(signal.SIGINT)
+    for number in numbers:
+        demo.send_signal(number)
+        time.sleep(0.7)
     out, _ = demo.communicate(timeout=90)
     assert demo.returncode == 130, out
     assert "Both runs have ended" in out
@@ -109,7 +113,7 @@ def test_a_dead_run_ends_the_other_and_shows_why(tmp_path):
     log = tmp_path / "b" / "run.log"
     wait_for(lambda: log.exists() and "[ShareDataTest] dump path set to" in log.read_text())
     processes = processes_of(tmp_path)
-    main = next(p for p in processes if f"hydra.run.dir={tmp_path}/b/hydra" in p.cmdline())
+    main = next(p for p in processes if f"hydra.run.dir='{tmp_path}/b/hydra'" in p.cmdline())
     os.kill(main.pid, signal.SIGKILL)
     out, _ = demo.communicate(timeout=90)
     assert demo.returncode == 1, out

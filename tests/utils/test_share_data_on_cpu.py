@@ -6,8 +6,10 @@ import asyncio
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
-from rollout_fixtures import FakeManager, assert_same_batch, make_config, make_prompts
+from omegaconf import OmegaConf
+from rollout_fixtures import FakeManager, assert_same_batch, column, make_config, make_prompts
 
 from verl.crosscheck.clock import ManualClock
 from verl.crosscheck.errors import (
@@ -16,10 +18,13 @@ from verl.crosscheck.errors import (
     EncodingError,
     MismatchError,
     PublishError,
+    SettingsError,
     WaitTimeoutError,
 )
 from verl.crosscheck.exchange import publish
 from verl.crosscheck.exchange.layout import MANIFEST
+from verl.utils.ray_utils import auto_await
+from verl.utils.rollout_skip import RolloutSkip
 from verl.utils.share_data import ShareDataTest
 
 
@@ -134,6 +139,27 @@ def test_echoed_columns_are_the_consumers_own_and_need_no_representation(root):
     own.union(taken)
 
 
+def test_a_column_that_only_looks_like_an_echo_is_saved_as_it_is(root):
+    class Changing(FakeManager):
+        def generate_sequences(self, prompts):
+            output = super().generate_sequences(prompts)
+            output.non_tensor_batch["turns"][0] = [1, np.int64(2)]
+            return output
+
+    def asked():
+        prompts = make_prompts(["1+1="])
+        prompts.non_tensor_batch["turns"] = column([(1, 2)])
+        return prompts
+
+    worker = Changing(echo=True)
+    ShareDataTest(make_config(root, "ckpt")).wrap_generate_sequences("ckpt", worker)
+    worker.generate_sequences(asked())
+    _, b = side(root, "rollout")
+    taken = b.generate_sequences(asked()).non_tensor_batch["turns"][0]
+    assert type(taken) is list
+    assert type(taken[1]) is np.int64
+
+
 def test_another_image_is_another_prompt(root):
     _, a = side(root, "ckpt", echo=True)
     _, b = side(root, "rollout")
@@ -169,10 +195,14 @@ def test_a_wait_shows_what_is_missing_and_ends_when_it_arrives(root, capsys):
     assert "still waiting for rollout_0: 30 s so far" in out
 
 
-def test_nothing_arrives(root):
+def test_nothing_arrives(root, capsys):
     _, b = side(root, "rollout", ManualClock())
     with pytest.raises(WaitTimeoutError, match=r"waited 60 s for rollout_0.*share_data_timeout_s"):
         b.generate_sequences(make_prompts(["1+1="]))
+    failure = (
+        f"[ShareDataTest] Failed to load pre-generated data from {root}/rollout_0 Error: waited 60 s for rollout_0"
+    )
+    assert failure in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -252,6 +282,50 @@ def test_an_awaited_manager_stays_awaitable(root):
     a, b, made, taken = asyncio.run(both())
     assert_same_batch(made, taken)
     assert (a.calls, b.calls) == (1, 0)
+
+
+def test_upstreams_manager_goes_by_its_caller(root):
+    class Manager(FakeManager):
+        @auto_await
+        async def generate_sequences(self, prompts):
+            return FakeManager.generate_sequences(self, prompts)
+
+    async def awaiting(worker):
+        return await worker.generate_sequences(make_prompts(["2+2="]))
+
+    worker = Manager()
+    ShareDataTest(make_config(root, "ckpt")).wrap_generate_sequences("ckpt", worker)
+    assert len(worker.generate_sequences(make_prompts(["1+1="]))) == 1
+    assert len(asyncio.run(awaiting(worker))) == 1
+    assert worker.calls == len(list(root.iterdir())) == 2
+
+
+def test_a_plain_manager_stays_plain_inside_a_coroutine(root):
+    _, a = side(root, "ckpt")
+
+    async def plain():
+        return a.generate_sequences(make_prompts(["1+1="]))
+
+    assert len(asyncio.run(plain())) == 1
+    assert (root / "rollout_0").exists()
+
+
+def test_skip_and_share_do_not_hide_each_other(root):
+    _, a = side(root, "ckpt")
+    with pytest.raises(SettingsError, match="already goes through _GivenRollouts"):
+        RolloutSkip(make_config(root), a).wrap_generate_sequences()
+
+
+def test_by_hand_the_directory_is_opened_whatever_the_configuration_says(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = make_config("share", None)
+    OmegaConf.set_struct(config, True)
+    OmegaConf.set_readonly(config, True)
+    worker = FakeManager()
+    ShareDataTest(config).wrap_generate_sequences("ckpt", worker)
+    monkeypatch.chdir("/")
+    worker.generate_sequences(make_prompts(["1+1="]))
+    assert (tmp_path / "share" / "rollout_0").exists()
 
 
 def test_wrapping_twice_counts_once(root):

@@ -57,20 +57,24 @@ class Prompts:
     previews: Mapping[str, str]
 
     @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> Prompts:
-        """Identify the rows of a batch from its fields of B rows: `PROMPT_KEYS` if any is there, else all but `uid`."""
+    def of(cls, fields: Mapping[str, Any], rows: int) -> Prompts:
+        """Identify the B `rows` of a batch from its fields: `PROMPT_KEYS` if any is there, else all but `uid`.
+
+        Raises:
+            EncodingError: a prompt holds something whose content is not known.
+        """
         keys = [key for key in PROMPT_KEYS if key in fields] or sorted(fields.keys() - {"uid"})
-        rows = list(zip(*(fields[key] for key in keys), strict=True))
+        asked = list(zip(*(fields[key] for key in keys), strict=True)) if keys else [()] * rows
         try:
-            digests = tuple(digest(row) for row in rows)
+            digests = tuple(digest(row) for row in asked)
         except EncodingError as e:
             raise EncodingError(
                 f"the prompts of a batch (columns {', '.join(keys)}) cannot be identified: {e}"
             ) from None
         previews: dict[str, str] = {}
-        for row, row_digest in zip(rows, digests, strict=True):
+        for row, row_digest in zip(asked, digests, strict=True):
             if row_digest not in previews:
-                previews[row_digest] = _preview(row[0])
+                previews[row_digest] = _preview(row[0] if row else "")
         return cls(digests, previews)
 
     def preview(self, row: int) -> str:
@@ -151,32 +155,36 @@ def _first_difference(own: Call, recorded: Call) -> str | None:
     )
 
 
-def digest(value: Any) -> str:
+def digest(value: Any, *, exact: bool = False) -> str:
     """Hexadecimal digest of a value by content: equal for equal prompts on any host, whatever object holds them.
+
+    Numpy scalars count as Python's, tuples as lists, and a dict's keys as text without order; with `exact` they do not.
 
     Raises:
         EncodingError: the value is, or holds, something whose content is not known here.
     """
     state = hashlib.blake2b(digest_size=16)
-    for chunk in _chunks(value):
+    for chunk in _chunks(value, exact):
         state.update(len(chunk).to_bytes(8, "little"))
         state.update(chunk)
     return state.hexdigest()
 
 
-def _chunks(value: Any) -> Iterable[bytes]:
-    """Bytes that stand for `value`. Numpy scalars count as Python's, tuples as lists, dict keys without order."""
+def _chunks(value: Any, exact: bool) -> Iterable[bytes]:
+    """Bytes that stand for `value`."""
     if isinstance(value, np.generic):
+        if exact:
+            yield str(value.dtype).encode()
         value = value.item()
     if isinstance(value, Mapping):
         yield f"map {len(value)}".encode()
-        for key in sorted(value, key=str):
-            yield from _chunks(str(key))
-            yield from _chunks(value[key])
+        for key in value if exact else sorted(value, key=str):
+            yield from _chunks(key if exact else str(key), exact)
+            yield from _chunks(value[key], exact)
     elif isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.dtype == object):
-        yield f"list {len(value)}".encode()
+        yield f"{type(value).__name__ if exact else 'list'} {len(value)}".encode()
         for item in value:
-            yield from _chunks(item)
+            yield from _chunks(item, exact)
     else:
         yield from _leaf(value)
 

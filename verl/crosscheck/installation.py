@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is installed: versions, where upstream is, what the fork changes in it, and whether the fork is in force.
 
-Only reads; imports no module of the run. `python -m verl.crosscheck` prints it, and the demo asks `require_active` first.
+Only reads; imports no module of the run. `python -m verl.crosscheck` prints it, the demo asks `require_active` first.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import inspect
 import sys
 from typing import Any, Protocol
 
+from verl.crosscheck.errors import SettingsError
 from verl.protocol import DataProto
 
 
@@ -27,17 +28,30 @@ class RolloutSource(Protocol):
 
 
 def intercept(worker: Any, source: RolloutSource) -> None:
-    """Replace `worker.generate_sequences`; a second interception of the same worker does nothing.
+    """Replace `worker.generate_sequences`; a second interception by the same kind of source does nothing.
 
-    Upstream's manager may be called by plain code and, in recipes, be awaited by a coroutine: both stay possible.
+    What was plain stays plain, what was to be awaited stays so, and upstream's manager, which goes by its caller, does.
+
+    Raises:
+        SettingsError: another kind of source stands there already.
     """
     inner = worker.generate_sequences
-    if getattr(inner, "crosscheck_source", None) is not None:
+    standing = getattr(inner, "crosscheck_source", None)
+    if type(standing) is type(source):
         return
+    if standing is not None:
+        raise SettingsError(
+            f"{type(worker).__name__}.generate_sequences already goes through {type(standing).__name__}, and "
+            f"{type(source).__name__} would be hidden by it. Use rollout skip or the cross-check, not both"
+        )
+    always_async = inspect.iscoroutinefunction(inner)
+    by_caller = inspect.iscoroutinefunction(
+        inspect.unwrap(inner)
+    )  # upstream's `auto_await` around a coroutine function
 
     @functools.wraps(inner)
     def generate_sequences(prompts: DataProto, *args: Any, **kwargs: Any) -> Any:
-        if _called_by_coroutine():
+        if always_async or (by_caller and _called_by_coroutine()):
             return _generate_async(inner, source, prompts, args, kwargs)
         call = source.begin(prompts)
         output = source.load(call, prompts)

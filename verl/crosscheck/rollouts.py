@@ -25,7 +25,9 @@ def identify_call(index: int, prompts: DataProto) -> Call:
     if prompts.batch is not None:
         fields.update(prompts.batch.items())
     step = prompts.meta_info.get("global_steps")
-    return Call(index, CallKind.of(prompts.meta_info), None if step is None else int(step), Prompts.of(fields))
+    return Call(
+        index, CallKind.of(prompts.meta_info), None if step is None else int(step), Prompts.of(fields, len(prompts))
+    )
 
 
 def save_rollout(path: Path, call: Call, prompts: DataProto, output: DataProto, *, replace: bool = False) -> int:
@@ -72,7 +74,10 @@ def load_rollout(path: Path, own: Call | None, prompts: DataProto, advice: str) 
         DamagedError: not a rollout, or not as it was written.
         MismatchError: it answers another call than `own`, or its echoed columns cannot be had from `prompts`.
     """
-    record = read_record(path)
+    try:
+        record = read_record(path)
+    except OSError as e:
+        raise DamagedError(f"{path} cannot be read ({e.strerror}). {advice}") from None
     try:
         recorded = Call.from_json(record.meta["call"])
         columns, echoed = list(record.meta["columns"]), set(record.meta["echoed"])
@@ -92,8 +97,11 @@ def load_rollout(path: Path, own: Call | None, prompts: DataProto, advice: str) 
             f"{sorted(prompts.non_tensor_batch)} of {len(prompts)} rows. {advice}"
         )
     arrays = {name: prompts.non_tensor_batch[name] if name in echoed else record.arrays[name] for name in columns}
-    batch = TensorDict(dict(record.tensors), batch_size=[_batch_size(record, rows)]) if has_batch else None
-    return DataProto(batch=batch, non_tensor_batch=arrays, meta_info=meta_info)
+    try:
+        batch = TensorDict(dict(record.tensors), batch_size=[_batch_size(record, rows)]) if has_batch else None
+        return DataProto(batch=batch, non_tensor_batch=arrays, meta_info=meta_info)
+    except (AssertionError, IndexError, RuntimeError, ValueError) as e:
+        raise _not_a_rollout(path, f"its columns do not make a batch: {e}") from None
 
 
 def _echoed(prompts: DataProto, output: DataProto) -> list[str]:
@@ -101,9 +109,10 @@ def _echoed(prompts: DataProto, output: DataProto) -> list[str]:
 
     def same(name: str) -> bool:
         try:
-            return digest(output.non_tensor_batch[name]) == digest(prompts.non_tensor_batch[name])
+            own, other = (digest(batch.non_tensor_batch[name], exact=True) for batch in (prompts, output))
         except EncodingError:  # saving it then says what it is
             return False
+        return own == other
 
     return [name for name in output.non_tensor_batch if name in prompts.non_tensor_batch and same(name)]
 

@@ -9,7 +9,7 @@ import sys
 from dataclasses import replace
 from typing import Any
 
-from omegaconf import OmegaConf, open_dict
+from omegaconf import OmegaConf, open_dict, read_write
 
 from verl.crosscheck.console import COLOUR_VARIABLE
 from verl.crosscheck.errors import DirectoryError, SettingsError
@@ -37,24 +37,35 @@ def validate(config: Any) -> TrainerConfig:
 
 
 def prepare(config: Any) -> TrainerConfig:
-    """`validate`, and open the exchange directory, if one is used.
+    """`validate`, and open the exchange directory, if a mode is set. Doing it again is harmless.
 
-    The directory's absolute path is written back to `config`, so that every process of the run uses the same one.
-    Doing it again is harmless. With `share_data` off nothing is created and nothing is changed.
+    With `share_data` off nothing is created and nothing is changed.
 
     Raises:
         SettingsError: see `validate`.
         DirectoryError: the directory cannot be used.
     """
     trainer = validate(config)
-    if trainer.share_mode is None:
-        return trainer
-    # Workers of Ray have no terminal: this process says once whether there is one.
-    os.environ.setdefault(COLOUR_VARIABLE, str(int(sys.stdout.isatty())))
+    return trainer if trainer.share_mode is None else open_exchange(config, trainer)
+
+
+def open_exchange(config: Any, trainer: TrainerConfig) -> TrainerConfig:
+    """Open the exchange directory, whatever the mode; its absolute path is in what is returned.
+
+    The path is written back to `config`, so that every process of the run uses the same one.
+
+    Raises:
+        DirectoryError: the directory cannot be used.
+    """
     directory = str(open_directory(trainer.share_data_dir, key="trainer.share_data_dir"))
-    with open_dict(config):
+    with read_write(config.trainer), open_dict(config.trainer):
         config.trainer.share_data_dir = directory
     return replace(trainer, share_data_dir=directory)
+
+
+def tell_workers_of_the_terminal() -> None:
+    """Workers of Ray have no terminal: the main program says, before it starts them, whether its output goes to one."""
+    os.environ[COLOUR_VARIABLE] = str(int(sys.stdout.isatty()))
 
 
 def refuse_leftovers(trainer: TrainerConfig) -> None:

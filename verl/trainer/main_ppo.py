@@ -13,7 +13,12 @@ from _verl_overlay import inherit
 
 inherit(globals())
 
-from verl.crosscheck.startup import prepare, refuse_leftovers, validate  # noqa: E402
+from verl.crosscheck.startup import (  # noqa: E402
+    prepare,
+    refuse_leftovers,
+    tell_workers_of_the_terminal,
+    validate,
+)
 
 _upstream_run_ppo = run_ppo
 _fit_to_device = auto_set_device
@@ -33,6 +38,7 @@ def run_ppo(config: Any, task_runner_class: Any = None) -> None:
         DirectoryError: the exchange directory cannot be used by this process, or a run has been there before.
     """
     refuse_leftovers(prepare(config))
+    tell_workers_of_the_terminal()
     _upstream_run_ppo(config, task_runner_class)
 
 

@@ -32,7 +32,7 @@ from verl.crosscheck.identity import Call, CallKind
 from verl.crosscheck.interception import intercept
 from verl.crosscheck.rollouts import identify_call, load_rollout, save_rollout
 from verl.crosscheck.settings import ShareMode
-from verl.crosscheck.startup import prepare
+from verl.crosscheck.startup import open_exchange, validate
 from verl.protocol import DataProto
 
 __all__ = ["ShareDataTest"]
@@ -60,13 +60,13 @@ class ShareDataTest:
         clock: the time that waits go by.
 
     Raises:
-        SettingsError, DirectoryError: the configuration cannot be used; see `verl.crosscheck.startup.prepare`.
+        SettingsError, DirectoryError: the configuration cannot be used; see `verl.crosscheck.startup`.
     """
 
     print_mark = MARK
 
     def __init__(self, config: Any, clock: Clock | None = None) -> None:
-        trainer = prepare(config)
+        trainer = open_exchange(config, validate(config))
         self._layout = Layout(Path(trainer.share_data_dir))
         self._wait = Wait(trainer.share_data_timeout_s, _report, clock or SystemClock())
         self._calls = itertools.count()
@@ -133,10 +133,11 @@ class ShareDataTest:
 
     def _take_ckpt(self, path: Path, load: Callable[[str], object], about: dict[str, Any]) -> None:
         say(MARK, f"waiting for {path}", "green")
-        self._timing.add("wait_ckpt", self._wait.until_listed(path, marker=MANIFEST))
-        with self._timing.spent("load_ckpt"), failure_told(MARK, f"Load ckpt failed from {path} because of "):
-            _require_same_update(path, about, read_checked(path).about)
-            load(str(path))
+        with failure_told(MARK, f"Load ckpt failed from {path} because of "):
+            self._timing.add("wait_ckpt", self._wait.until_listed(path, marker=MANIFEST))
+            with self._timing.spent("load_ckpt"):
+                _require_same_update(path, about, read_checked(path).about)
+                load(str(path))
         say(MARK, f"Successfully load ckpt from {path}", "green")
 
     def _give_ckpt(self, path: Path, dump: Callable[[str], object], about: dict[str, Any]) -> None:
@@ -181,7 +182,7 @@ class _Rollouts:
         spent = self._timing.collect("_rollout")
         spent["share_data/identify"] = sum(self._timing.collect("identify").values())
         if call.kind is CallKind.TRAINING:
-            output.meta_info.setdefault("timing", {}).update(spent)
+            output.meta_info["timing"] = {**(output.meta_info.get("timing") or {}), **spent}
         else:
             for name, seconds in spent.items():
                 self._timing.add(f"{name.removeprefix('share_data/')}_{call.kind.value}", seconds)
@@ -211,12 +212,12 @@ class _TakenRollouts(_Rollouts):
     def load(self, call: Call, prompts: DataProto) -> DataProto | None:
         path = self._layout.rollout(call.index)
         say(MARK, "Waiting for shared data...", "green")
-        if not path.exists():
-            say(MARK, f"No data dump found at {path}.")
-        self._timing.add("wait_rollout", self._wait.until_listed(path))
-        failure = f"Failed to load pre-generated data from {path} Error: "
-        with self._timing.spent("load_rollout"), failure_told(MARK, failure):
-            output = load_rollout(path, call, prompts, SAME_QUESTION)
+        with failure_told(MARK, f"Failed to load pre-generated data from {path} Error: "):
+            if not self._wait.is_listed(path):
+                say(MARK, f"No data dump found at {path}.")
+            self._timing.add("wait_rollout", self._wait.until_listed(path))
+            with self._timing.spent("load_rollout"):
+                output = load_rollout(path, call, prompts, SAME_QUESTION)
         say(MARK, f"Successfully load pre-generated data from {path}", "green")
         output.meta_info["timing"] = {}  # the recorded one is the other run's
         self._account(call, output)

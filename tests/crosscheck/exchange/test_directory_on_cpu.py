@@ -62,6 +62,37 @@ def test_what_anybody_can_replace_is_refused(tmp_path):
     assert open_directory(tmp_path / "share", KEY) == tmp_path / "share"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+def test_what_somebody_else_made_in_a_public_place_is_refused(tmp_path):
+    public, theirs = tmp_path / "public", tmp_path / "public" / "verl"
+    theirs.mkdir(parents=True)
+    public.chmod(0o1777)
+    assert open_directory(theirs / "share", KEY)
+    os.chown(theirs, 12345, -1)
+    with pytest.raises(DirectoryError, match=f"can be replaced by user 12345, who owns {theirs}"):
+        open_directory(theirs / "share", KEY)
+
+
+def test_folders_on_the_way_are_made_for_their_owner_alone(tmp_path):
+    before = os.umask(0)
+    try:
+        open_directory(tmp_path / "a" / "b" / "c", KEY)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "a" / "b").stat().st_mode & 0o777 == 0o700
+
+
+def test_what_cannot_be_resolved_is_refused(tmp_path, monkeypatch):
+    with pytest.raises(DirectoryError, match="names a user that does not exist here"):
+        open_directory("~nosuchuser/share", KEY)
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(DirectoryError, match="is the working directory still there"):
+        open_directory("share", KEY)
+
+
 def test_a_link_is_followed_once(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")

@@ -46,6 +46,13 @@ DAMAGE = {
     "deep manifest": (lambda c: (c / MANIFEST).write_text("[" * 100_000), "is not JSON"),
     "not ours": (lambda c: (c / MANIFEST).write_text('{"a": 1}'), "not of the schema"),
     "list": (lambda c: (c / MANIFEST).write_text("[]"), "not of the schema"),
+    "version is no number": (
+        lambda c: edit(c, lambda d: d.update(schema_version=True)),
+        "schema version True, expected 1",
+    ),
+    "impossible name": (lambda c: edit(c, lambda d: d["files"].update({"\ud800": 1})), "is missing"),
+    "endless name": (lambda c: edit(c, lambda d: d["files"].update({"x" * 300: 1})), "is missing"),
+    "writable folder": (lambda c: (c / "sub").chmod(0o777), "others may write in 'sub'"),
     "other version": (lambda c: edit(c, lambda d: d.update(schema_version=2)), "schema version 2, expected 1"),
     "no files": (lambda c: edit(c, lambda d: d.pop("files")), "lacks a valid 'about' or 'files'"),
     "size as text": (lambda c: edit(c, lambda d: d["files"].update({"model.pt": "5"})), "lacks a valid"),
@@ -86,7 +93,8 @@ def test_a_file_in_place_of_the_folder_is_refused(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-def test_a_file_of_another_user_is_refused(ckpt):
-    os.chown(ckpt / "model.pt", 12345, -1)
-    with pytest.raises(DamagedError, match=r"belongs to user 12345, expected user 0"):
+@pytest.mark.parametrize("name", ["model.pt", "sub", MANIFEST, "."])
+def test_what_belongs_to_another_user_is_refused(ckpt, name):
+    os.chown(ckpt / name, 12345, -1)
+    with pytest.raises(DamagedError, match=f"'{name}' belongs to user 12345, expected user 0"):
         read_checked(ckpt)

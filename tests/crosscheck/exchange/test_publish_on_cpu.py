@@ -66,6 +66,31 @@ def test_a_taken_name_is_refused_without_hard_links(tmp_path, monkeypatch):
     assert (tmp_path / "rollout_0").read_bytes() == b"first"
 
 
+def test_a_link_that_nfs_sent_twice_is_a_success(tmp_path, monkeypatch):
+    link = os.link
+
+    def sent_twice(source, target):
+        link(source, target)
+        raise FileExistsError(17, "File exists")
+
+    monkeypatch.setattr(os, "link", sent_twice)
+    publish_file(tmp_path / "rollout_0", lambda f: f.write(b"mine"))
+    assert names(tmp_path) == ["rollout_0"]
+    assert (tmp_path / "rollout_0").read_bytes() == b"mine"
+
+
+def test_a_foreign_file_is_no_success_however_many_links_there_are(tmp_path):
+    (tmp_path / "rollout_0").write_bytes(b"foreign")
+
+    def write(file):
+        stage = next(path for path in tmp_path.iterdir() if path.name.startswith(layout.STAGING_PREFIX))
+        os.link(stage, tmp_path / "copy")  # as a backup tool makes
+
+    with pytest.raises(PublishError, match="already exists"):
+        publish_file(tmp_path / "rollout_0", write)
+    assert (tmp_path / "rollout_0").read_bytes() == b"foreign"
+
+
 def test_replace_replaces(tmp_path):
     publish_file(tmp_path / "x", lambda f: f.write(b"first"))
     publish_file(tmp_path / "x", lambda f: f.write(b"second"), replace=True)
@@ -109,6 +134,12 @@ def test_a_failed_save_leaves_nothing(tmp_path):
 def test_a_save_that_wrote_nothing_is_an_error(tmp_path):
     with pytest.raises(PublishError, match="wrote no file"):
         publish_folder(tmp_path / "ckpt_0", lambda stage: None, {})
+    assert names(tmp_path) == []
+
+
+def test_a_save_with_a_manifest_of_its_own_is_an_error(tmp_path):
+    with pytest.raises(PublishError, match="a manifest.json of its own"):
+        publish_folder(tmp_path / "ckpt_0", lambda stage: (stage / layout.MANIFEST).touch(), {})
     assert names(tmp_path) == []
 
 

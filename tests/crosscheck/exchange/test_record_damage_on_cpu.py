@@ -51,7 +51,7 @@ def assert_damaged(path: Path, content: bytes, expected: str = "") -> None:
     message = str(caught.value)
     assert message.startswith(f"{path}: not a usable record: ")
     assert re.search(expected, message), message
-    assert "Delete it" in message
+    assert "Nothing of it was used" in message
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__, "no parser's traceback may follow"
 

@@ -98,6 +98,14 @@ def test_a_folder_never_completed_says_so(tmp_path):
         wait.until_listed(tmp_path / "ckpt_0", marker=MANIFEST)
 
 
+@pytest.mark.parametrize("make", [lambda p: p.symlink_to("nowhere"), lambda p: p.touch()])
+def test_what_is_no_folder_is_not_complete(tmp_path, make):
+    make(tmp_path / "ckpt_0")
+    wait, _ = make_wait(ManualClock(), timeout_s=3.0)
+    with pytest.raises(WaitTimeoutError, match="ckpt_0 is there and not complete"):
+        wait.until_listed(tmp_path / "ckpt_0", marker=MANIFEST)
+
+
 def test_a_removed_directory_ends_it(tmp_path):
     root = tmp_path / "share"
     root.mkdir()

@@ -18,9 +18,10 @@ def open_directory(path: str | os.PathLike[str], key: str) -> Path:
     """The real, absolute path of a directory that this process owns and can write in; created for its owner alone.
 
     `~`, relative paths and symbolic links are resolved here, once. Whoever else can write in the directory, or put
-    another in its place, could feed this run weights and rollouts of their own: a directory of another user, one that
-    others may write in, and one below a folder in which anybody may rename it are refused. Owners of the folders above
-    it are trusted.
+    another in its place, could feed this run weights and rollouts of their own: a directory of another user is refused,
+    one that others may write in, and one that any user could have arranged to replace: below a folder that all may
+    write in without a sticky bit, or below somebody else's folder in a public place such as /tmp. Who owns folders
+    elsewhere was for an administrator to decide.
 
     Args:
         path: as the user typed it.
@@ -30,8 +31,9 @@ def open_directory(path: str | os.PathLike[str], key: str) -> Path:
         DirectoryError: not creatable, not a directory, not writable, or not safe; says which and what to do.
     """
     other = f"Name another directory with {key}=/path/of/your/own."
-    absolute = Path(os.path.realpath(os.path.expanduser(path)))  # noqa: PTH111
+    absolute = Path(os.fspath(path))
     try:
+        absolute = _resolved(path)
         _create(absolute)
         _require_safe(absolute, other)
         _probe(absolute)
@@ -48,9 +50,22 @@ class _Refusal(Exception):
         super().__init__(reason, advice)
 
 
+def _resolved(path: str | os.PathLike[str]) -> Path:
+    expanded = os.path.expanduser(path)  # noqa: PTH111
+    if os.fspath(expanded).startswith("~"):
+        raise _Refusal("names a user that does not exist here")
+    try:
+        return Path(os.path.realpath(expanded))
+    except OSError as e:
+        raise _Refusal(f"cannot be resolved ({e.strerror}): is the working directory still there?") from None
+
+
 def _create(directory: Path) -> None:
     try:
-        directory.mkdir(parents=True, exist_ok=True, mode=PRIVATE_MODE)
+        missing = [folder for folder in directory.parents if not folder.exists()]
+        for folder in reversed(missing):  # `parents=True` would make these by the umask, maybe writable for all
+            folder.mkdir(exist_ok=True, mode=PRIVATE_MODE)
+        directory.mkdir(exist_ok=True, mode=PRIVATE_MODE)
     except FileExistsError:
         raise _Refusal("is a file, expected a directory") from None
     except NotADirectoryError:
@@ -69,10 +84,21 @@ def _require_safe(directory: Path, other: str) -> None:
             f"can be written by other users (mode {mode:o}), and what lies there is trained on",
             f"Type chmod go-w '{directory}'. {other}",
         )
-    for above in directory.parents:
-        mode = above.stat().st_mode
-        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-            raise _Refusal(f"can be replaced by any user, since {above} is writable for all without a sticky bit")
+    _require_safe_above(directory)
+
+
+def _require_safe_above(directory: Path) -> None:
+    public = ""
+    for above in reversed(directory.parents):
+        found = above.stat()
+        if public and found.st_uid not in (0, os.geteuid()):
+            raise _Refusal(
+                f"can be replaced by user {found.st_uid}, who owns {above} in {public}, where anybody may make one"
+            )
+        if found.st_mode & stat.S_IWOTH:
+            if not found.st_mode & stat.S_ISVTX:
+                raise _Refusal(f"can be replaced by any user, since {above} is writable for all without a sticky bit")
+            public = str(above)
 
 
 def _probe(directory: Path) -> None:

@@ -49,6 +49,7 @@ def read_checked(folder: Path) -> Manifest:
     if not folder.is_dir() or folder.is_symlink():
         raise _damaged(folder, f"expected a folder with a {layout.MANIFEST}, found {_kind(folder)}")
     manifest = _parse(folder / layout.MANIFEST, folder)
+    _require_own(folder)
     for name, size_bytes in manifest.files.items():
         _check_file(folder, name, size_bytes)
     found = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if not p.is_dir() or p.is_symlink()}
@@ -70,7 +71,7 @@ def _parse(path: Path, folder: Path) -> Manifest:
         raise _damaged(folder, f"{path.name} is not JSON ({e})") from None
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise _damaged(folder, f"{path.name} is not of the schema {SCHEMA!r}")
-    if data.get("schema_version") != SCHEMA_VERSION:
+    if type(data.get("schema_version")) is not int or data["schema_version"] != SCHEMA_VERSION:
         raise _damaged(
             folder,
             f"{path.name} has schema version {data.get('schema_version')!r}, expected {SCHEMA_VERSION}. "
@@ -90,18 +91,34 @@ def _check_file(folder: Path, name: str, size_bytes: int) -> None:
     path = folder
     for part in pure.parts:
         path /= part
-        if path.is_symlink():
+        if _is_link(path):
             raise _damaged(folder, f"{name!r} is reached through a symbolic link")
     try:
         found = path.lstat()
-    except OSError:
+    except (OSError, ValueError):  # a ValueError: a name that no file can have
         raise _damaged(folder, f"{name!r} is listed with {size_bytes} bytes and is missing") from None
     if not stat.S_ISREG(found.st_mode):
         raise _damaged(folder, f"{name!r} is not a regular file")
     if found.st_size != size_bytes:
         raise _damaged(folder, f"{name!r} has {found.st_size} bytes, expected {size_bytes}")
-    if found.st_uid != os.geteuid():
-        raise _damaged(folder, f"{name!r} belongs to user {found.st_uid}, expected user {os.geteuid()}")
+
+
+def _require_own(folder: Path) -> None:
+    """Everything in it, folders and manifest too, is this process's user's and writable by no one else."""
+    for path in (folder, *sorted(folder.rglob("*"))):
+        found = path.lstat()
+        name = "." if path == folder else path.relative_to(folder).as_posix()
+        if found.st_uid != os.geteuid():
+            raise _damaged(folder, f"{name!r} belongs to user {found.st_uid}, expected user {os.geteuid()}")
+        if stat.S_ISDIR(found.st_mode) and found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise _damaged(folder, f"others may write in {name!r} (mode {stat.S_IMODE(found.st_mode):o})")
+
+
+def _is_link(path: Path) -> bool:
+    try:
+        return path.is_symlink()
+    except (OSError, ValueError):
+        return False
 
 
 def _kind(path: Path) -> str:
@@ -111,4 +128,4 @@ def _kind(path: Path) -> str:
 
 
 def _damaged(folder: Path, reason: str) -> DamagedError:
-    return DamagedError(f"checkpoint {folder} is damaged: {reason}. It was not loaded; remove it and save it again")
+    return DamagedError(f"checkpoint {folder} is damaged: {reason}. It was not loaded")

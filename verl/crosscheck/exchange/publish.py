@@ -66,6 +66,8 @@ def publish_folder(final: Path, fill: Callable[[Path], object], about: dict[str,
         stage.mkdir(mode=0o700)
         fill(stage)
         sizes = {name: _flush_file(stage / name) for name in _files_below(stage)}
+        if layout.MANIFEST in sizes:
+            raise PublishError(f"{final} was not published: the save wrote a {layout.MANIFEST} of its own")
         if not sizes:
             raise PublishError(f"{final} was not published: the save returned without an error and wrote no file")
         (stage / layout.MANIFEST).write_text(Manifest.of(about, sizes).to_json(), encoding="utf-8")
@@ -104,7 +106,7 @@ def _rename_new_file(stage: Path, final: Path) -> None:
     try:
         os.link(stage, final)
     except FileExistsError:
-        if stage.stat().st_nlink != 2:
+        if not stage.samefile(final):  # else NFS sent our own link twice, and this answers the second
             _refuse_existing(final)
             raise
         stage.unlink()

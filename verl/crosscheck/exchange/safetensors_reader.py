@@ -86,8 +86,7 @@ def read_container_about(path: Path) -> dict[str, Any]:
 def damaged(path: Path, problem: object) -> DamagedError:
     """The error for the user: which file, what is wrong with it, what to do."""
     return DamagedError(
-        f"{path}: not a usable record: {problem}. Nothing of it was used. Delete it (rm {str(path)!r}) and start the "
-        f"run that wrote it again from its last checkpoint; it writes what is missing."
+        f"{path}: not a usable record: {problem}. Nothing of it was used. If you do not need it, type rm {str(path)!r}"
     )
 
 

@@ -62,7 +62,7 @@ class Wait:
         while True:
             names = _names(path.parent)
             now_s = self.clock.monotonic_s()
-            if path.name in names and (marker is None or marker in _names(path)):
+            if path.name in names and (marker is None or _lists(path, marker)):
                 return now_s - start_s
             state = _state(path, names)
             if state != seen:
@@ -73,6 +73,15 @@ class Wait:
                 reported_s = now_s
                 self.report(Waiting(path, now_s - start_s, now_s - progress_s, self.timeout_s))
             self.clock.sleep(self._pause_s(now_s - start_s, now_s - progress_s))
+
+    @staticmethod
+    def is_listed(path: Path) -> bool:
+        """Whether `path` is listed in its folder now.
+
+        Raises:
+            DirectoryError: the folder is gone.
+        """
+        return path.name in _names(path.parent)
 
     def _pause_s(self, waited_s: float, since_progress_s: float) -> float:
         pause_s = min(max(SHORTEST_POLL_S, POLL_SHARE_OF_WAIT * waited_s), LONGEST_POLL_S)
@@ -95,13 +104,23 @@ class Wait:
         )
 
 
-def _names(folder: Path) -> list[str]:
+def _names(directory: Path) -> list[str]:
     try:
-        return os.listdir(folder)  # noqa: PTH208
-    except NotADirectoryError:
-        return []
+        return os.listdir(directory)  # noqa: PTH208
     except FileNotFoundError:
-        raise DirectoryError(f"the exchange directory {folder} is gone; start both runs again with a new one") from None
+        raise DirectoryError(
+            f"the exchange directory {directory} is gone; start both runs again with a new one"
+        ) from None
+    except OSError as e:
+        raise DirectoryError(f"the exchange directory {directory} cannot be listed any more ({e.strerror})") from None
+
+
+def _lists(folder: Path, name: str) -> bool:
+    """Whether `folder` is one and has an entry `name`; a file, a dangling link or one that is going away has none."""
+    try:
+        return name in os.listdir(folder)  # noqa: PTH208
+    except OSError:
+        return False
 
 
 def _kind(path: Path) -> str:
