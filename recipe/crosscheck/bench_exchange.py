@@ -235,13 +235,14 @@ def measure_start(setting: Setting) -> Figures:
     """What the overlay's `.pth` adds to the start of an interpreter.
 
     Each round starts two fresh interpreters without site processing (`-S`) and has `site` process a directory whose
-    `.pth` gives the overlay's path; in one of them its second line imports the overlay, as the installed `.pth` does.
+    `.pth` gives the overlay's path; in one of them its second line is that of the installed `.pth`.
     The figure is the difference of the medians of the time inside the interpreter.
     """
     import _verl_overlay  # type: ignore[import-not-found]
 
     path_line = f"{Path(_verl_overlay.__file__).parents[1]}\n"
-    lines = {"with": path_line + "import _verl_overlay\n", "without": path_line}
+    installed_line = (Path(__file__).parents[2] / "overlay" / "verl_overlay.pth").read_text()
+    lines = {"with": path_line + installed_line, "without": path_line}
     probe = (
         "import os, site, sys, time; start = time.perf_counter(); site.addsitedir(sys.argv[1]); "
         "print(time.perf_counter() - start, '_verl_overlay' in sys.modules)"
