@@ -7,7 +7,7 @@ import sys
 from _verl_overlay.resolve import upstream
 
 
-def extend(name, base):
+def extend(name, base):  # noqa: C901  a small class and its closure
     """Let the module `name` stand for `base`, upstream's under its private name, in what it does not define itself.
 
     Last statement of an overlay module. Reading a name gives upstream's, as it is at that moment; setting one, as
@@ -42,6 +42,11 @@ def extend(name, base):
                 module_type.__delattr__(self, attribute)
             else:
                 delattr(base, attribute)
+
+        def __reduce__(self):  # as Ray pickles modules that a function refers to: by name
+            from importlib import import_module
+
+            return import_module, (name,)
 
         def __dir__(self):
             return sorted({*vars(self), *dir(base)})

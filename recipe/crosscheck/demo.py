@@ -11,14 +11,16 @@ B's rollouts. Both end cleanly whatever happens, also on Ctrl-C.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
+import re
 import shutil
 import signal
 import statistics
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +41,8 @@ MARKER = ".verl-crosscheck-demo"
 """In every folder that a demo may empty."""
 OUTPUTS = ("a", "b", "share", "data", "summary.json")
 
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+ERROR_LINE = re.compile(r"(\w+\.)*\w*(Error|Exception|Exit)\b")
+"""How the last line of a traceback begins."""
 
 MARK = "[ShareDataTest] "
 POLL_S = 0.25
@@ -58,24 +61,65 @@ def main(arguments: list[str] | None = None) -> int:
     console = Console()
     if not console.is_terminal:
         console = Console(width=LOG_WIDTH)
-    with interruptible():
+    with Stop() as stop:
         try:
-            args = parse(arguments)
             installation.require_active()
-            runs = play(args, console)
+            args = parse(arguments)
+            with claimed(args.out):
+                runs = play(args, console, stop)
+                show(args, console, runs)
         except KeyboardInterrupt:
-            console.print(Text("Interrupted. Both runs have ended.", style="yellow"))
+            tell(console, Text("Interrupted. Both runs have ended.", style="yellow"))
             return 130
         except DemoFailed as e:
-            console.print(Text("The demo failed. ", style="red").append(str(e), style="default"))
+            tell(console, Text("The demo failed. ", style="red").append(str(e), style="default"))
             return 1
+    return 0
+
+
+class Stop:
+    """Ctrl-C, a polite kill and a closed terminal are noted, and acted upon where nothing is half done.
+
+    A signal that this process was started to ignore, as under `nohup`, stays ignored.
+    """
+
+    def __init__(self) -> None:
+        self._noted = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Stop:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: object) -> None:
+        self._noted = True
+
+    def check(self) -> None:
+        """Raise KeyboardInterrupt if a signal has come."""
+        if self._noted:
+            raise KeyboardInterrupt
+
+
+def tell(console: Console, text: Text) -> None:
+    """Print, if there still is somewhere to print to: a closed terminal must not keep the runs from being ended."""
+    with suppress(OSError):
+        console.print(text)
+
+
+def show(args: argparse.Namespace, console: Console, runs: dict[str, launch.Run]) -> None:
+    """Write `summary.json` and show what is in it."""
     summary = summarise({name: run.steps for name, run in runs.items()}, args.scenario)
     path = args.out / "summary.json"
     path.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     console.print(table(summary))
     console.print(Text(f"The exchange took {summary['exchange_s_per_step']:.2f} s a step. Figures: {path}"))
     console.print(Text(f"Logs: {launch.log_path(runs['a'].folder)} and {launch.log_path(runs['b'].folder)}"))
-    return 0
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -98,24 +142,33 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     if args.steps < 2:
         parser.error("--steps: at least 2, since the first step's wait is for the other run to start")
     args.out = args.out.resolve()
-    try:
-        claim(args.out)
-    except OSError as e:
-        parser.error(f"--out {args.out}: {e.strerror or e}")
+    if re.search(r"[*?\[\]]|::", str(args.out)):
+        parser.error(f"--out {args.out}: the data set's reader takes * ? [ ] and :: for patterns. Name another folder")
     return args
 
 
-def claim(out: Path) -> None:
+@contextmanager
+def claimed(out: Path) -> Iterator[None]:
     """Make `out`, and empty it if an earlier demo filled it. Nothing that a demo did not make is ever removed.
 
     Raises:
-        OSError: it cannot be made, or holds something else.
+        DemoFailed: it cannot be made, holds something else, or another demo is running there.
     """
-    out.mkdir(parents=True, exist_ok=True)
-    marker = out / MARKER
-    if not marker.exists() and any(out.iterdir()):
-        raise OSError("not empty, and not of an earlier demo. Name another folder")
-    marker.touch()
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        if not (out / MARKER).exists() and any(out.iterdir()):
+            raise DemoFailed(f"{out} is not empty, and not of an earlier demo. Name another folder: --out DIR")
+        with (out / MARKER).open("a") as marker:
+            fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _empty(out)
+            yield
+    except BlockingIOError:
+        raise DemoFailed(f"Another demo is running in {out}. Name another folder: --out DIR") from None
+    except OSError as e:
+        raise DemoFailed(f"{out} cannot be used: {e}") from e
+
+
+def _empty(out: Path) -> None:
     for name in OUTPUTS:
         path = out / name
         if path.is_dir() and not path.is_symlink():
@@ -124,22 +177,7 @@ def claim(out: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-@contextmanager
-def interruptible() -> Iterator[None]:
-    """Closing the terminal and a polite kill count as Ctrl-C, for both runs must be ended then too."""
-    before = {number: signal.signal(number, _interrupt) for number in STOP_SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt
-
-
-def play(args: argparse.Namespace, console: Console) -> dict[str, launch.Run]:
+def play(args: argparse.Namespace, console: Console, stop: Stop) -> dict[str, launch.Run]:
     """Start both runs, show them until they have ended, and leave nothing of them running.
 
     Raises:
@@ -148,21 +186,19 @@ def play(args: argparse.Namespace, console: Console) -> dict[str, launch.Run]:
     """
     runs: dict[str, launch.Run] = {}
     try:
-        start(runs, args.out, args.scenario, args.steps)
-        follow(runs, args.scenario, args.steps, console)
+        start(runs, args.out, args.scenario, args.steps, stop)
+        follow(runs, args.scenario, args.steps, console, stop)
     finally:
-        for number in STOP_SIGNALS:  # a second one must not leave processes behind
-            signal.signal(number, signal.SIG_IGN)
         if any(run.poll() is None for run in runs.values()):
-            console.print("Ending both runs ...")
-        for run in runs.values():
-            run.terminate()
-        for run in runs.values():
-            run.close()
+            tell(console, Text("Ending both runs ..."))
+        with ExitStack() as stack:
+            for run in runs.values():
+                run.terminate()
+                stack.callback(run.close)
     return runs
 
 
-def start(runs: dict[str, launch.Run], out: Path, scenario: int, steps: int) -> None:
+def start(runs: dict[str, launch.Run], out: Path, scenario: int, steps: int, stop: Stop) -> None:
     """Start both runs in folders below `out`, each noted in `runs` as soon as it is there."""
     data = make_data.write(out / "data")
     for name, mode in MODES[scenario].items():
@@ -174,10 +210,11 @@ def start(runs: dict[str, launch.Run], out: Path, scenario: int, steps: int) -> 
             launch.override("trainer.share_data_dir", out / "share"),
             "trainer.share_data_timeout_s=300",
         ]
+        stop.check()
         runs[name] = launch.start(out / name, overrides)
 
 
-def follow(runs: dict[str, launch.Run], scenario: int, steps: int, console: Console) -> None:
+def follow(runs: dict[str, launch.Run], scenario: int, steps: int, console: Console, stop: Stop) -> None:
     """Show both runs until both have ended.
 
     Raises:
@@ -187,6 +224,7 @@ def follow(runs: dict[str, launch.Run], scenario: int, steps: int, console: Cons
     seen: list[str] = []
     with Live(console=console, refresh_per_second=4, transient=True) as live:
         while True:
+            stop.check()
             states = {name: run.poll() for name, run in runs.items()}
             rows = [progress(name, MODES[scenario][name], run, steps) for name, run in runs.items()]
             live.update(side_by_side(rows, time.monotonic() - began_s))
@@ -238,7 +276,11 @@ def side_by_side(rows: list[tuple[str, str, str, str]], elapsed_s: float) -> Tab
 
 
 def tail(run: launch.Run, lines: int = 15) -> str:
-    return "\n".join([*run.log().splitlines()[-lines:], f"The whole log: {launch.log_path(run.folder)}"])
+    """The last error in a run's log, if one can be made out, its last lines, and where the rest is."""
+    log = run.log().splitlines()
+    errors = [number for number, line in enumerate(log) if ERROR_LINE.match(line)]
+    shown = [log[errors[-1]], "..."] if errors and errors[-1] < len(log) - lines else []
+    return "\n".join([*shown, *log[-lines:], f"The whole log: {launch.log_path(run.folder)}"])
 
 
 def summarise(steps: dict[str, list[launch.Step]], scenario: int) -> dict[str, Any]:

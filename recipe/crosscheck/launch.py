@@ -151,8 +151,9 @@ def checkpoint_dir(folder: Path) -> Path:
 
 
 def override(key: str, path: str | Path) -> str:
-    """A Hydra override of `key` by a path with any characters in it; Hydra's grammar takes most only in quotes."""
-    quoted = re.sub(r"(\\*)'", r"\1\1\\'", str(path))  # backslashes count only in front of a quote
+    """A Hydra override of `key` by a path with any characters in it: in quotes, and no interpolation."""
+    literal = re.sub(r"(\\*)\$\{", r"\1\1\\${", str(path))  # for OmegaConf; backslashes count only in front of these
+    quoted = re.sub(r"(\\*)'", r"\1\1\\'", literal)  # for Hydra; likewise
     trailing = len(quoted) - len(quoted.rstrip("\\"))
     return f"{key}='{quoted}{chr(92) * trailing}'"
 

@@ -2,54 +2,103 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the demo does with folders and paths, without training anything."""
 
+import os
+import signal
+
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
 
 from recipe.crosscheck import demo
 from recipe.crosscheck.launch import override
 
+PATHS = ["/plain", "/with space", "/\u00e4/\u4e2d", "/it's", "/a,b=c", "~/x", "/(x)#&[y]{z}"]
+BACKSLASHES_AND_DOLLARS = ["/back\\slash\\", "/odd\\'", "/${x}", "/y\\${z}'"]
 
-@pytest.mark.parametrize(
-    "path",
-    ["/plain", "/with space", "/\u00e4/\u4e2d", "/it's", "/a,b=c", "~/x", "/(x)#&[y]{z}", "/back\\slash\\", "/odd\\'"],
-)
+
+@pytest.mark.parametrize("path", PATHS + BACKSLASHES_AND_DOLLARS)
 def test_hydra_reads_any_path_as_it_is(path):
     parsed = OverridesParser.create().parse_override(override("trainer.share_data_dir", path))
     assert parsed.key_or_group == "trainer.share_data_dir"
-    assert parsed.value() == path
+    assert OmegaConf.create({"path": parsed.value()}).path == path
+
+
+def claim(out):
+    with demo.claimed(out):
+        pass
 
 
 def test_a_fresh_folder_is_made_and_an_earlier_demos_is_emptied(tmp_path):
     out = tmp_path / "new" / "out"
-    demo.claim(out)
+    claim(out)
     (out / "a").mkdir()
     (out / "a" / "run.log").touch()
     (out / "summary.json").touch()
     (out / "notes").touch()
-    demo.claim(out)
+    claim(out)
     assert sorted(path.name for path in out.iterdir()) == [demo.MARKER, "notes"]
 
 
-def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path, capsys):
+def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path):
     (tmp_path / "share").mkdir()
     (tmp_path / "share" / "thesis").write_text("precious")
-    with pytest.raises(SystemExit):
-        demo.parse(["--out", str(tmp_path)])
-    assert "not empty, and not of an earlier demo" in capsys.readouterr().err
+    with pytest.raises(demo.DemoFailed, match="not empty, and not of an earlier demo"):
+        claim(tmp_path)
     assert (tmp_path / "share" / "thesis").read_text() == "precious"
 
 
 def test_a_link_in_an_earlier_demos_folder_is_not_followed(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "thesis").touch()
-    demo.claim(tmp_path / "out")
+    claim(tmp_path / "out")
     (tmp_path / "out" / "a").symlink_to(tmp_path / "elsewhere")
-    demo.claim(tmp_path / "out")
+    claim(tmp_path / "out")
     assert (tmp_path / "elsewhere" / "thesis").exists()
 
 
-def test_a_file_in_place_of_the_folder_is_an_error(tmp_path, capsys):
+def test_two_demos_do_not_share_a_folder(tmp_path):
+    with demo.claimed(tmp_path):
+        (tmp_path / "a").mkdir()
+        with pytest.raises(demo.DemoFailed, match="Another demo is running"):
+            claim(tmp_path)
+        assert (tmp_path / "a").exists()
+
+
+def test_a_file_in_place_of_the_folder_is_an_error(tmp_path):
     (tmp_path / "file").touch()
+    with pytest.raises(demo.DemoFailed, match="cannot be used"):
+        claim(tmp_path / "file")
+
+
+def test_a_folder_that_reads_as_a_pattern_is_refused(capsys):
     with pytest.raises(SystemExit):
-        demo.parse(["--out", str(tmp_path / "file")])
-    assert "--out" in capsys.readouterr().err
+        demo.parse(["--out", "/tmp/g[1]"])
+    assert "Name another folder" in capsys.readouterr().err
+
+
+def test_a_signal_is_acted_upon_where_nothing_is_half_done():
+    with demo.Stop() as stop:
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt):
+            stop.check()
+
+
+def test_what_nohup_ignores_stays_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with demo.Stop() as stop:
+            os.kill(os.getpid(), signal.SIGHUP)
+            stop.check()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_the_last_error_of_a_long_log_is_shown(tmp_path):
+    class Run:
+        folder = tmp_path
+
+        def log(self):
+            return "\n".join(["start", "ValueError: the cause", *(f"line {i}" for i in range(40))])
+
+    assert demo.tail(Run()).splitlines()[:2] == ["ValueError: the cause", "..."]
+    assert str(tmp_path) in demo.tail(Run())

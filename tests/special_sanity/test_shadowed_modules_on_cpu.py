@@ -3,9 +3,11 @@
 """A module that the fork takes the place of still is upstream's in everything that the fork does not define."""
 
 import importlib
+import pickle
 from unittest import mock
 
 import pytest
+import ray
 
 from verl.crosscheck.installation import Role, read_installation
 
@@ -74,6 +76,21 @@ def test_what_both_import_is_set_in_both(monkeypatch):
     assert upstream.DataProto is dict
     monkeypatch.undo()
     assert module.DataProto is upstream.DataProto is not dict
+
+
+@pytest.mark.parametrize("pickler", [pickle, ray.cloudpickle])
+def test_modules_travel_by_name(pickler):
+    module, _ = both("verl.utils.device")
+    assert pickler.loads(pickler.dumps(module)) is module
+
+
+def test_a_function_that_refers_to_a_module_travels():
+    module, _ = both("verl.utils.device")
+
+    def task():
+        return module.get_device_name()
+
+    assert ray.cloudpickle.loads(ray.cloudpickle.dumps(task))() == module.get_device_name()
 
 
 def test_an_unknown_name_is_an_attribute_error():

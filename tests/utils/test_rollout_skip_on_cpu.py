@@ -86,7 +86,7 @@ def test_the_own_uid_is_kept(tmp_path):
 def test_other_prompts_are_refused_and_nothing_is_generated(tmp_path):
     ask(skipped(tmp_path), "1+1=")
     later = skipped(tmp_path)
-    with pytest.raises(MismatchError, match=r"it asks '1\+1=', expected '9\+9='.*rm '.*exp_proj_GBS8_N2_0'"):
+    with pytest.raises(MismatchError, match=r"it asks '1\+1=', expected '9\+9='.*rm /.*exp_proj_GBS8_N2_0"):
         ask(later, "9+9=")
     assert later.calls == 0
 

@@ -3,6 +3,7 @@
 """One side, the other side, and what passes between them."""
 
 import asyncio
+import os
 import shutil
 from pathlib import Path
 
@@ -298,6 +299,30 @@ def test_upstreams_manager_goes_by_its_caller(root):
     assert len(worker.generate_sequences(make_prompts(["1+1="]))) == 1
     assert len(asyncio.run(awaiting(worker))) == 1
     assert worker.calls == len(list(root.iterdir())) == 2
+
+
+def test_a_plain_function_may_return_what_is_to_be_awaited(root):
+    class Manager(FakeManager):
+        def generate_sequences(self, prompts):
+            return self._later(prompts)
+
+        async def _later(self, prompts):
+            return FakeManager.generate_sequences(self, prompts)
+
+    worker = Manager()
+    ShareDataTest(make_config(root, "ckpt")).wrap_generate_sequences("ckpt", worker)
+    assert len(asyncio.run(worker.generate_sequences(make_prompts(["1+1="])))) == 1
+    assert (root / "rollout_0").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_rollout_of_another_user_is_refused(root):
+    _, a = side(root, "ckpt")
+    _, b = side(root, "rollout")
+    a.generate_sequences(make_prompts(["1+1="]))
+    os.chown(root / "rollout_0", 12345, -1)
+    with pytest.raises(DamagedError, match="belongs to user 12345, expected user 0"):
+        b.generate_sequences(make_prompts(["1+1="]))
 
 
 def test_a_plain_manager_stays_plain_inside_a_coroutine(root):

@@ -8,6 +8,7 @@ import asyncio
 import functools
 import inspect
 import sys
+from collections.abc import Awaitable
 from typing import Any, Protocol
 
 from verl.crosscheck.errors import SettingsError
@@ -57,6 +58,8 @@ def intercept(worker: Any, source: RolloutSource) -> None:
         output = source.load(call, prompts)
         if output is None:
             output = inner(prompts, *args, **kwargs)
+            if inspect.isawaitable(output):  # plain by its looks, and its caller awaits what it returns
+                return _save_async(source, call, prompts, output)
             source.save(call, prompts, output)
         return output
 
@@ -71,8 +74,14 @@ async def _generate_async(inner: Any, source: RolloutSource, prompts: DataProto,
     if output is None:
         output = inner(prompts, *args, **kwargs)
         if inspect.isawaitable(output):
-            output = await output
+            return await _save_async(source, call, prompts, output)
         await asyncio.to_thread(source.save, call, prompts, output)
+    return output
+
+
+async def _save_async(source: RolloutSource, call: Any, prompts: DataProto, answer: Awaitable[DataProto]) -> DataProto:
+    output = await answer
+    await asyncio.to_thread(source.save, call, prompts, output)
     return output
 
 

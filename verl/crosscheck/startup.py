@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from dataclasses import replace
 from typing import Any
@@ -84,7 +85,7 @@ def refuse_leftovers(trainer: TrainerConfig) -> None:
             f"trainer.share_data_dir={trainer.share_data_dir!r} already holds {min(found)} and {len(found) - 1} more "
             f"of an earlier run or of another run in mode {mode.value}, and this run starts with {kind}_0. Name an "
             "empty directory on both sides, or, if nothing there is needed any more, "
-            f"type rm -r '{trainer.share_data_dir}'."
+            f"type rm -r {shlex.quote(trainer.share_data_dir)}."
         )
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -86,7 +87,9 @@ class RolloutSkip:
         if not path.exists():
             say(self.print_mark, f"No data dump found at {path}. It is generated and saved now.")
             return None
-        advice = f"Start with the data and settings it was saved with, or remove it to generate anew: rm '{path}'."
+        advice = (
+            f"Start with the data and settings it was saved with, or remove it to generate anew: rm {quote(str(path))}."
+        )
         with failure_told(self.print_mark, f"Failed to load pre-generated data from {path} Error: "):
             output = load_rollout(path, call if self._indexed else None, prompts, advice)
         say(self.print_mark, f"Successfully load pre-generated data from {path}", "green")

@@ -24,6 +24,7 @@ from verl.crosscheck.checkpoints import LAYOUT
 from verl.crosscheck.clock import Clock, SystemClock
 from verl.crosscheck.console import failure_told, say
 from verl.crosscheck.errors import CrossCheckError, MismatchError, PublishError
+from verl.crosscheck.exchange.directory import require_own_file
 from verl.crosscheck.exchange.layout import MANIFEST, Layout
 from verl.crosscheck.exchange.manifest import read_checked
 from verl.crosscheck.exchange.publish import publish_folder
@@ -217,6 +218,7 @@ class _TakenRollouts(_Rollouts):
                 say(MARK, f"No data dump found at {path}.")
             self._timing.add("wait_rollout", self._wait.until_listed(path))
             with self._timing.spent("load_rollout"):
+                require_own_file(path)
                 output = load_rollout(path, call, prompts, SAME_QUESTION)
         say(MARK, f"Successfully load pre-generated data from {path}", "green")
         output.meta_info["timing"] = {}  # the recorded one is the other run's

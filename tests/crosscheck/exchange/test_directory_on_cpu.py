@@ -54,12 +54,19 @@ def test_what_belongs_to_somebody_else_is_refused(tmp_path):
         open_directory(tmp_path, KEY)
 
 
-def test_what_anybody_can_replace_is_refused(tmp_path):
+def test_what_anybody_can_replace_is_warned_of(tmp_path, caplog):
     tmp_path.chmod(0o777)
-    with pytest.raises(DirectoryError, match=f"can be replaced by any user, since {tmp_path} is writable for all"):
-        open_directory(tmp_path / "share", KEY)
-    tmp_path.chmod(0o1777)
     assert open_directory(tmp_path / "share", KEY) == tmp_path / "share"
+    assert f"can be replaced by any user, since {tmp_path} is writable for all" in caplog.text
+    caplog.clear()
+    tmp_path.chmod(0o1777)
+    open_directory(tmp_path / "share", KEY)
+    assert caplog.text == ""
+
+
+def test_an_impossible_name_is_refused():
+    with pytest.raises(DirectoryError, match="is no path"):
+        open_directory("a\0b", KEY)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")

@@ -113,6 +113,16 @@ def test_a_folder_appears_with_a_manifest_of_all_files(tmp_path):
     assert manifest.about == {"index": 0}
 
 
+def test_a_generous_umask_makes_no_checkpoint_that_readers_refuse(tmp_path):
+    before = os.umask(0)
+    try:
+        publish_folder(tmp_path / "ckpt_0", fill, {})
+    finally:
+        os.umask(before)
+    assert read_checked(tmp_path / "ckpt_0").files == {"model.pt": 5, "huggingface/config.json": 2}
+    assert (tmp_path / "ckpt_0" / "huggingface").stat().st_mode & 0o022 == 0
+
+
 def test_the_manifest_is_the_last_file_written(tmp_path):
     def fill_and_look(stage):
         fill(stage)

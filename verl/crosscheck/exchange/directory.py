@@ -4,12 +4,16 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
+import shlex
 import stat
 from pathlib import Path
 
-from verl.crosscheck.errors import DirectoryError
+from verl.crosscheck.errors import DamagedError, DirectoryError
+
+logger = logging.getLogger(__name__)
 
 PRIVATE_MODE = 0o700
 
@@ -19,9 +23,8 @@ def open_directory(path: str | os.PathLike[str], key: str) -> Path:
 
     `~`, relative paths and symbolic links are resolved here, once. Whoever else can write in the directory, or put
     another in its place, could feed this run weights and rollouts of their own: a directory of another user is refused,
-    one that others may write in, and one that any user could have arranged to replace: below a folder that all may
-    write in without a sticky bit, or below somebody else's folder in a public place such as /tmp. Who owns folders
-    elsewhere was for an administrator to decide.
+    one that others may write in, and one below somebody else's folder in a public place such as /tmp. Who owns folders
+    elsewhere was for an administrator to decide; one that all may write in without a sticky bit is warned of.
 
     Args:
         path: as the user typed it.
@@ -58,6 +61,22 @@ def _resolved(path: str | os.PathLike[str]) -> Path:
         return Path(os.path.realpath(expanded))
     except OSError as e:
         raise _Refusal(f"cannot be resolved ({e.strerror}): is the working directory still there?") from None
+    except ValueError as e:
+        raise _Refusal(f"is no path ({e})") from None
+
+
+def require_own_file(path: Path) -> None:
+    """Return if `path`, in an opened directory, is this process's user's.
+
+    Raises:
+        DamagedError: it is somebody else's, who then replaced the directory.
+    """
+    owner = path.lstat().st_uid
+    if owner != os.geteuid():
+        raise DamagedError(
+            f"{path} belongs to user {owner}, expected user {os.geteuid()}. It was not used; start both runs again in "
+            "a directory that nobody else can replace"
+        )
 
 
 def _create(directory: Path) -> None:
@@ -82,7 +101,7 @@ def _require_safe(directory: Path, other: str) -> None:
     if mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise _Refusal(
             f"can be written by other users (mode {mode:o}), and what lies there is trained on",
-            f"Type chmod go-w '{directory}'. {other}",
+            f"Type chmod go-w {shlex.quote(str(directory))}. {other}",
         )
     _require_safe_above(directory)
 
@@ -96,9 +115,15 @@ def _require_safe_above(directory: Path) -> None:
                 f"can be replaced by user {found.st_uid}, who owns {above} in {public}, where anybody may make one"
             )
         if found.st_mode & stat.S_IWOTH:
-            if not found.st_mode & stat.S_ISVTX:
-                raise _Refusal(f"can be replaced by any user, since {above} is writable for all without a sticky bit")
             public = str(above)
+            if not found.st_mode & stat.S_ISVTX:
+                # Common in containers, where there is no other user; elsewhere somebody should know.
+                logger.warning(
+                    "%s can be replaced by any user, since %s is writable for all without a sticky bit (chmod +t %s)",
+                    directory,
+                    above,
+                    shlex.quote(str(above)),
+                )
 
 
 def _probe(directory: Path) -> None:

@@ -66,6 +66,7 @@ def publish_folder(final: Path, fill: Callable[[Path], object], about: dict[str,
         stage.mkdir(mode=0o700)
         fill(stage)
         sizes = {name: _flush_file(stage / name) for name in _files_below(stage)}
+        _close_to_others(stage)
         if layout.MANIFEST in sizes:
             raise PublishError(f"{final} was not published: the save wrote a {layout.MANIFEST} of its own")
         if not sizes:
@@ -135,6 +136,14 @@ def _files_below(folder: Path) -> list[str]:
         elif not stat.S_ISDIR(mode):
             raise PublishError(f"{path} is neither a file nor a folder; a checkpoint is exchanged as plain files only")
     return names
+
+
+def _close_to_others(stage: Path) -> None:
+    """Take from others what a generous umask of the writing processes gave them; a reader refuses it."""
+    for path in stage.rglob("*"):
+        mode = stat.S_IMODE(path.lstat().st_mode)
+        if mode & (stat.S_IWGRP | stat.S_IWOTH):
+            path.chmod(mode & ~(stat.S_IWGRP | stat.S_IWOTH))
 
 
 def _flush_file(path: Path) -> int:
