@@ -128,8 +128,11 @@ class Run:
     def close(self) -> None:
         """End what is left of the run and remove its Ray session. Can be called at any time, and again."""
         self.poll()
-        end_processes(self.process.pid, self._family)
+        end_processes(self.process.pid, self._family | _mentioning(self._ray_dir))
         self.process.wait()
+        # Ray's daemons start others until they are gone themselves, and those lose the parent they could be found by.
+        for process in _mentioning(self._ray_dir):
+            _signal(process, signal.SIGKILL)
         shutil.rmtree(self._ray_dir, ignore_errors=True)
 
     def _tail(self, lines: int = 40) -> str:
@@ -226,16 +229,34 @@ def running(folder: str | Path, overrides: Sequence[str], **kwargs: object) -> I
 def end_processes(pid: int, known: Iterable[psutil.Process] = (), grace_s: float = _STOP_GRACE_S) -> None:
     """End the process `pid`, its descendants and the `known` ones: ask, wait `grace_s` seconds, then insist."""
     family = set(known)
-    with suppress(psutil.NoSuchProcess):
+    try:
         root = psutil.Process(pid)
         family |= {root, *root.children(recursive=True)}
         _signal(root, signal.SIGTERM)  # Ray's main program takes its daemons and workers down with it
+    except psutil.NoSuchProcess:
+        for orphan in family:
+            _signal(orphan, signal.SIGTERM)
     deadline = time.monotonic() + grace_s
     while time.monotonic() < deadline and any(map(_alive, family)):
+        family |= _children(family)
         time.sleep(_POLL_S)
-    for process in filter(_alive, family):
+    for process in filter(_alive, family | _children(family)):
         logger.info("process %d outlived its run; killed", process.pid)
         _signal(process, signal.SIGKILL)
+
+
+def _children(family: set[psutil.Process]) -> set[psutil.Process]:
+    found: set[psutil.Process] = set()
+    for process in family:
+        with suppress(psutil.NoSuchProcess):
+            found.update(process.children(recursive=True))
+    return found
+
+
+def _mentioning(ray_dir: Path) -> set[psutil.Process]:
+    """Processes that have the run's Ray folder, whose name is no other's, on their command line."""
+    processes = psutil.process_iter(["cmdline"])
+    return {each for each in processes if any(str(ray_dir) in part for part in each.info["cmdline"] or ())}
 
 
 def _alive(process: psutil.Process) -> bool:

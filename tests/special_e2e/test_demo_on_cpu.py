@@ -43,6 +43,8 @@ def wait_for(condition, timeout_s=180.0):
 
 
 def still_there(processes):
+    """Those of `processes` that have not ended; a killed one may take a moment to be gone."""
+    psutil.wait_procs(processes, timeout=5)
     return [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
 
 
