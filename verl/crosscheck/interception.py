@@ -46,9 +46,8 @@ def intercept(worker: Any, source: RolloutSource) -> None:
             f"{type(source).__name__} would be hidden by it. Use rollout skip or the cross-check, not both"
         )
     always_async = inspect.iscoroutinefunction(inner)
-    by_caller = inspect.iscoroutinefunction(
-        inspect.unwrap(inner)
-    )  # upstream's `auto_await` around a coroutine function
+    # Upstream's `auto_await` around a coroutine function looks plain from outside.
+    by_caller = inspect.iscoroutinefunction(inspect.unwrap(inner))
 
     @functools.wraps(inner)
     def generate_sequences(prompts: DataProto, *args: Any, **kwargs: Any) -> Any:
