@@ -10,6 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
+MARK = "[ShareDataTest]"
+"""Of the cross-check's lines."""
+
 COLOUR_VARIABLE = "VERL_CROSSCHECK_COLOUR"
 """Environment variable, 1 or 0: set by the driver for processes whose output reaches its terminal through Ray."""
 

@@ -1,28 +1,41 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the trainer calls: one object with two methods, whatever is switched on. Off is an object that does nothing."""
+"""What the trainer calls: one object, whatever is switched on. Off is an object that does nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Protocol
 
 from omegaconf import OmegaConf
 
-from verl.crosscheck.startup import prepare, refuse_leftovers
+from verl.crosscheck.startup import prepare
 
 Save = Callable[[str], object]
 Load = Callable[[str], object]
 
 
 class Hooks(Protocol):
-    """The two places of a step where something may happen."""
+    """The places of a run where something may happen."""
 
     def wrap_rollout(self, manager: Any) -> None:
         """Called once with the rollout manager, before its first use."""
 
     def exchange_actor(self, load: Load, save: Save, about: Callable[[], dict[str, Any]]) -> dict[str, float]:
         """Called after each actor update, before the weights are pushed. Returns seconds by name."""
+
+    def constructed(self, trainer: Any) -> None:
+        """Called once the trainer has its data, before anything is computed."""
+
+    def begin_at(self, global_step: int) -> None:
+        """Called once the trainer has resumed, or not, with the steps that were done before."""
+
+    def mark_checkpoint(self, folder: Path) -> None:
+        """Called when the trainer has saved a checkpoint of its own."""
+
+    def end(self, error: BaseException | None) -> None:
+        """Called at the end of training, with the error that ended it."""
 
 
 class NoHooks:
@@ -33,6 +46,18 @@ class NoHooks:
 
     def exchange_actor(self, load: Load, save: Save, about: Callable[[], dict[str, Any]]) -> dict[str, float]:
         return {}
+
+    def constructed(self, trainer: Any) -> None:
+        pass
+
+    def begin_at(self, global_step: int) -> None:
+        pass
+
+    def mark_checkpoint(self, folder: Path) -> None:
+        pass
+
+    def end(self, error: BaseException | None) -> None:
+        pass
 
 
 class SkipHooks(NoHooks):
@@ -63,6 +88,20 @@ class ShareHooks:
         timing_s: dict[str, float] = self._share.after_update_policy(self._mode, load, save, about())
         return timing_s
 
+    def constructed(self, trainer: Any) -> None:
+        from verl.crosscheck.facts import collect_facts
+
+        self._share.tell_facts(collect_facts(trainer))
+
+    def begin_at(self, global_step: int) -> None:
+        self._share.begin_at(global_step)
+
+    def mark_checkpoint(self, folder: Path) -> None:
+        self._share.mark_checkpoint(folder)
+
+    def end(self, error: BaseException | None) -> None:
+        self._share.end(error)
+
 
 def hooks_for(config: Any) -> Hooks:
     """The hooks that a run's whole configuration asks for.
@@ -73,7 +112,6 @@ def hooks_for(config: Any) -> Hooks:
     trainer = prepare(config)
     mode = trainer.share_mode
     if mode is not None:
-        refuse_leftovers(trainer)
         return ShareHooks(config, mode.value)
     rollout = OmegaConf.select(config, "actor_rollout_ref.rollout") or {}
     # With one file for all calls, upstream's own place (after the first validation) is the right one: that validation's

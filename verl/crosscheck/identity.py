@@ -116,12 +116,15 @@ class Call:
         return cls(int(data["index"]), CallKind(data["kind"]), None if step is None else int(step), prompts)
 
 
-def require_same_call(own: Call, recorded: Call, source: str, advice: str) -> None:
+def require_same_call(
+    own: Call, recorded: Call, source: str, advice: str, consequence: str = "Nothing of it was used."
+) -> None:
     """Return if `recorded`, the call that a rollout answers, is the one that this run makes.
 
     Args:
         source: where the rollout lies.
         advice: what to do about a difference.
+        consequence: what a difference leads to.
 
     Raises:
         MismatchError: it is not; shows the call, the step and the first difference with both values.
@@ -130,7 +133,7 @@ def require_same_call(own: Call, recorded: Call, source: str, advice: str) -> No
     if difference:
         raise MismatchError(
             f"{source} answers another call than this run's call {own.index} ({own.kind.value}, global step "
-            f"{own.global_step}): {difference}. Nothing of it was used. {advice}"
+            f"{own.global_step}): {difference}. {consequence} {advice}"
         )
 
 

@@ -8,6 +8,7 @@ Only reads; imports no module of the run. `python -m verl.crosscheck` prints it,
 from __future__ import annotations
 
 import ast
+import platform
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -112,9 +113,19 @@ def read_installation() -> Installation:
         upstream_folder=folder,
         overlay_folder=overlay,
         files=files,
-        companions={name: found for name in COMPANIONS if (found := _version(name)) is not None},
+        companions=_companions(),
         problems=tuple(_problems(package, overlay, folder, version, files)),
     )
+
+
+def installed_versions() -> dict[str, str]:
+    """Version by distribution: the fork, upstream, and what is there of `COMPANIONS`."""
+    own = {name: found for name in (DISTRIBUTION, UPSTREAM_DISTRIBUTION) if (found := _version(name)) is not None}
+    return {**own, "python": platform.python_version(), **_companions()}
+
+
+def _companions() -> dict[str, str]:
+    return {name: found for name in COMPANIONS if (found := _version(name)) is not None}
 
 
 def require_active() -> Installation:

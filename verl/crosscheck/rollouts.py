@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from tensordict import TensorDict
 from verl.crosscheck.errors import DamagedError, EncodingError, MismatchError
 from verl.crosscheck.exchange.publish import publish_file
 from verl.crosscheck.exchange.record import Record, read_record, write_record
-from verl.crosscheck.identity import Call, CallKind, Prompts, digest, require_same_call
+from verl.crosscheck.identity import Call, CallKind, Prompts, digest
 from verl.protocol import DataProto
 
 KIND = "rollout"
@@ -30,11 +31,23 @@ def identify_call(index: int, prompts: DataProto) -> Call:
     )
 
 
-def save_rollout(path: Path, call: Call, prompts: DataProto, output: DataProto, *, replace: bool = False) -> int:
+def save_rollout(
+    path: Path,
+    call: Call,
+    prompts: DataProto,
+    output: DataProto,
+    *,
+    stamp: Mapping[str, str] | None = None,
+    replace: bool = False,
+) -> int:
     """Publish `output`, what `call` returned for `prompts`, as the file `path`. Returns its size in bytes.
 
     With a colocated reward model, upstream's agent loop returns the columns it was given along with its own, images and
     the random `uid` included. Such echoes are saved by name only: the reader has asked the same, and takes its own.
+
+    Args:
+        stamp: who made it, in which session; kept in `about`.
+        replace: whether a file already there may be replaced.
 
     Raises:
         EncodingError: `output` holds a value that the format cannot represent.
@@ -58,21 +71,24 @@ def save_rollout(path: Path, call: Call, prompts: DataProto, output: DataProto, 
             "global_step": call.global_step,
             "rows": len(call.prompts.digests),
             "has_batch": output.batch is not None,
+            **(stamp or {}),
         },
     )
     return publish_file(path, lambda file: write_record(file, record), replace=replace)
 
 
-def load_rollout(path: Path, own: Call | None, prompts: DataProto, advice: str) -> DataProto:
+def load_rollout(
+    path: Path, prompts: DataProto, advice: str, check: Callable[[Call], object] = lambda recorded: None
+) -> DataProto:
     """The rollout in `path`, for the caller that asked `prompts`.
 
     Args:
-        own: the call it must answer; None takes the answer to any call.
-        advice: what to do if it answers another one.
+        advice: what to do if it cannot be used.
+        check: is given the call that it answers, and raises if that is not the one that was made.
 
     Raises:
         DamagedError: not a rollout, or not as it was written.
-        MismatchError: it answers another call than `own`, or its echoed columns cannot be had from `prompts`.
+        MismatchError: its echoed columns cannot be had from `prompts`; or what `check` raises.
     """
     try:
         record = read_record(path)
@@ -88,8 +104,7 @@ def load_rollout(path: Path, own: Call | None, prompts: DataProto, advice: str) 
         raise _not_a_rollout(path, repr(e)) from None
     if not complete:
         raise _not_a_rollout(path, f"its columns are {sorted(record.arrays)}, expected {columns}")
-    if own is not None:
-        require_same_call(own, recorded, str(path), advice)
+    check(recorded)
     rows = len(recorded.prompts.digests)
     if echoed and (echoed - prompts.non_tensor_batch.keys() or len(prompts) != rows):
         raise MismatchError(

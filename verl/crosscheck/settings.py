@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the user sets: the mode, and the checks of single values. Called by the typed configuration, before any worker.
 
-Imports nothing of verl, torch or ray.
+Imports nothing of torch or ray.
 """
 
 from __future__ import annotations
@@ -12,6 +12,10 @@ from enum import Enum
 from typing import Any
 
 from verl.crosscheck.errors import SettingsError
+from verl.crosscheck.exchange.heartbeat import INTERVAL_S
+from verl.crosscheck.exchange.retention import NEVER_DELETED
+
+SHORTEST_SILENCE_S = 3 * INTERVAL_S
 
 
 class ShareMode(str, Enum):
@@ -53,6 +57,47 @@ def checked_seconds(key: str, value: Any) -> float:
     return float(value)
 
 
+def checked_silence_s(value: Any) -> float:
+    """`trainer.share_data_silence_s` as seconds.
+
+    Raises:
+        SettingsError: not a time, or shorter than a few heartbeats.
+    """
+    silence_s = checked_seconds("trainer.share_data_silence_s", value)
+    if silence_s < SHORTEST_SILENCE_S:
+        raise SettingsError(
+            f"trainer.share_data_silence_s={value!r} is too short: a healthy run shows a sign of life every "
+            f"{INTERVAL_S:.0f} s, and file systems delay it. Expected at least {SHORTEST_SILENCE_S:.0f}; network file "
+            "systems hide changes for up to a minute, so the default is 180."
+        )
+    return silence_s
+
+
+def checked_keep_ckpts(value: Any) -> int | None:
+    """`trainer.share_data_keep_ckpts`; None keeps all.
+
+    Raises:
+        SettingsError: not a whole number of at least `NEVER_DELETED`, nor null.
+    """
+    if value is not None and (type(value) is not int or value < NEVER_DELETED):
+        raise SettingsError(
+            f"trainer.share_data_keep_ckpts={value!r} is not allowed. Expected a whole number of at least "
+            f"{NEVER_DELETED}, or null to keep all: the newest may be in use, and a resume begins at the one before."
+        )
+    return value
+
+
+def checked_switch(key: str, value: Any) -> bool:
+    """`value`, if it is true or false.
+
+    Raises:
+        SettingsError: it is neither.
+    """
+    if not isinstance(value, bool):
+        raise SettingsError(f"{key}={value!r} is neither True nor False.")
+    return value
+
+
 def checked_share_dir(value: Any) -> str:
     """`value` as a path.
 
@@ -65,6 +110,19 @@ def checked_share_dir(value: Any) -> str:
             "can reach, such as trainer.share_data_dir=/mnt/shared/crosscheck."
         )
     return value
+
+
+def refuse_replay_without_mode(mode: ShareMode | None, replay: bool) -> None:
+    """Which half is replayed is for the mode to say.
+
+    Raises:
+        SettingsError: replay is on and no mode is set.
+    """
+    if replay and mode is None:
+        raise SettingsError(
+            "trainer.share_data_replay=True says nothing without a mode. Type trainer.share_data=rollout to train on "
+            "the recorded rollouts, or trainer.share_data=ckpt to generate under the recorded checkpoints."
+        )
 
 
 def refuse_skip_with_share(mode: ShareMode | None, skip_rollout: bool) -> None:

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from dataclasses import replace
 from typing import Any
@@ -13,10 +12,9 @@ from typing import Any
 from omegaconf import OmegaConf, open_dict, read_write
 
 from verl.crosscheck.console import COLOUR_VARIABLE
-from verl.crosscheck.errors import DirectoryError, SettingsError
+from verl.crosscheck.errors import SettingsError
 from verl.crosscheck.exchange.directory import open_directory
-from verl.crosscheck.exchange.layout import is_of_kind
-from verl.crosscheck.settings import ShareMode, refuse_skip_with_share
+from verl.crosscheck.settings import ShareMode, refuse_replay_without_mode, refuse_skip_with_share
 from verl.trainer.config.config import TrainerConfig
 
 
@@ -30,6 +28,7 @@ def validate(config: Any) -> TrainerConfig:
     """
     trainer = TrainerConfig.from_section(OmegaConf.to_container(config.trainer, resolve=True))
     mode = trainer.share_mode
+    refuse_replay_without_mode(mode, trainer.share_data_replay)
     refuse_skip_with_share(mode, bool(OmegaConf.select(config, "actor_rollout_ref.rollout.skip_rollout")))
     if mode is not None:
         _require_model_in_checkpoints(config, mode)
@@ -58,7 +57,8 @@ def open_exchange(config: Any, trainer: TrainerConfig) -> TrainerConfig:
     Raises:
         DirectoryError: the directory cannot be used.
     """
-    directory = str(open_directory(trainer.share_data_dir, key="trainer.share_data_dir"))
+    opened = open_directory(trainer.share_data_dir, key="trainer.share_data_dir", write=not trainer.share_data_replay)
+    directory = str(opened)
     with read_write(config.trainer), open_dict(config.trainer):
         config.trainer.share_data_dir = directory
     return replace(trainer, share_data_dir=directory)
@@ -67,26 +67,6 @@ def open_exchange(config: Any, trainer: TrainerConfig) -> TrainerConfig:
 def tell_workers_of_the_terminal() -> None:
     """Workers of Ray have no terminal: the main program says, before it starts them, whether its output goes to one."""
     os.environ[COLOUR_VARIABLE] = str(int(sys.stdout.isatty()))
-
-
-def refuse_leftovers(trainer: TrainerConfig) -> None:
-    """Stop a run that is about to start in a directory where a run of its mode has been: its peer would take old files.
-
-    Raises:
-        DirectoryError: the directory holds artefacts, complete or not, of the kind that this run writes.
-    """
-    mode = trainer.share_mode
-    if mode is None:
-        return
-    kind = "rollout" if mode is ShareMode.CKPT else "ckpt"
-    found = [name for name in os.listdir(trainer.share_data_dir) if is_of_kind(name, kind)]  # noqa: PTH208
-    if found:
-        raise DirectoryError(
-            f"trainer.share_data_dir={trainer.share_data_dir!r} already holds {min(found)} and {len(found) - 1} more "
-            f"of an earlier run or of another run in mode {mode.value}, and this run starts with {kind}_0. Name an "
-            "empty directory on both sides, or, if nothing there is needed any more, "
-            f"type rm -r {shlex.quote(trainer.share_data_dir)}."
-        )
 
 
 def _require_model_in_checkpoints(config: Any, mode: ShareMode) -> None:

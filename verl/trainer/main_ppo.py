@@ -13,12 +13,8 @@ from _verl_overlay import inherit
 
 inherit(globals())
 
-from verl.crosscheck.startup import (  # noqa: E402
-    prepare,
-    refuse_leftovers,
-    tell_workers_of_the_terminal,
-    validate,
-)
+from verl.crosscheck.runs import taking_part  # noqa: E402
+from verl.crosscheck.startup import prepare, tell_workers_of_the_terminal, validate  # noqa: E402
 
 _upstream_run_ppo = run_ppo
 _fit_to_device = auto_set_device
@@ -31,15 +27,18 @@ def auto_set_device(config: Any) -> None:
 
 
 def run_ppo(config: Any, task_runner_class: Any = None) -> None:
-    """Upstream's `run_ppo`, after the cross-check's settings were validated and its directory was opened.
+    """Upstream's `run_ppo`, after the cross-check's settings were validated and its directory was opened. The other run
+    sees this one from here on, and learns how it ends.
 
     Raises:
         SettingsError: a `share_data*` value is not allowed, or rollout skip is on as well.
-        DirectoryError: the exchange directory cannot be used by this process, or a run has been there before.
+        DirectoryError: the exchange directory cannot be used by this process.
+        SessionError, AgreementError, DamagedError: see `verl.crosscheck.runs.taking_part`.
     """
-    refuse_leftovers(prepare(config))
+    trainer = prepare(config)
     tell_workers_of_the_terminal()
-    _upstream_run_ppo(config, task_runner_class)
+    with taking_part(config, trainer):
+        _upstream_run_ppo(config, task_runner_class)
 
 
 if __name__ == "__main__":

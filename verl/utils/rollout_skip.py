@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -14,7 +15,7 @@ from omegaconf import OmegaConf
 from verl.crosscheck.console import failure_told, say
 from verl.crosscheck.errors import PublishError, SettingsError
 from verl.crosscheck.exchange.directory import open_directory
-from verl.crosscheck.identity import Call
+from verl.crosscheck.identity import Call, require_same_call
 from verl.crosscheck.interception import intercept
 from verl.crosscheck.rollouts import identify_call, load_rollout, save_rollout
 from verl.protocol import DataProto
@@ -91,9 +92,13 @@ class RolloutSkip:
             f"Start with the data and settings it was saved with, or remove it to generate anew: rm {quote(str(path))}."
         )
         with failure_told(self.print_mark, f"Failed to load pre-generated data from {path} Error: "):
-            output = load_rollout(path, call if self._indexed else None, prompts, advice)
+            output = load_rollout(path, prompts, advice, partial(self._require_same, call, path, advice))
         say(self.print_mark, f"Successfully load pre-generated data from {path}", "green")
         return output
+
+    def _require_same(self, call: Call, path: Path, advice: str, recorded: Call) -> None:
+        if self._indexed:
+            require_same_call(call, recorded, str(path), advice)
 
     def save(self, call: Call, prompts: DataProto, output: DataProto) -> None:
         """Save an answer of the engine.

@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 PRIVATE_MODE = 0o700
 
 
-def open_directory(path: str | os.PathLike[str], key: str) -> Path:
+def open_directory(path: str | os.PathLike[str], key: str, *, write: bool = True) -> Path:
     """The real, absolute path of a directory that this process owns and can write in; created for its owner alone.
 
     `~`, relative paths and symbolic links are resolved here, once. Whoever else can write in the directory, or put
@@ -29,6 +29,7 @@ def open_directory(path: str | os.PathLike[str], key: str) -> Path:
     Args:
         path: as the user typed it.
         key: the configuration key it came from, named in errors.
+        write: whether anything will be written there. If not, it must exist, and is left as it is.
 
     Raises:
         DirectoryError: not creatable, not a directory, not writable, or not safe; says which and what to do.
@@ -37,9 +38,13 @@ def open_directory(path: str | os.PathLike[str], key: str) -> Path:
     absolute = Path(os.fspath(path))
     try:
         absolute = _resolved(path)
-        _create(absolute)
+        if write:
+            _create(absolute)
+        elif not absolute.is_dir():
+            raise _Refusal("is no directory, and only what is there can be read")
         _require_safe(absolute, other)
-        _probe(absolute)
+        if write:
+            _probe(absolute)
     except _Refusal as refusal:
         reason, advice = refusal.args
         raise DirectoryError(f"{key}={str(path)!r} cannot be used: {absolute} {reason}. {advice or other}") from None

@@ -5,21 +5,64 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 MANIFEST = "manifest.json"
 """Last file written into a checkpoint; lists the others."""
 
-STAGING_PREFIX = ".staging-"
-"""What is being written. A reader never looks inside, and a crash leaves nothing else behind."""
+SESSION = "session.json"
+"""In a session's folder: its id."""
 
-_ARTEFACT = re.compile(r"(rollout|ckpt)_(0|[1-9][0-9]*)")
+STAGING_PREFIX = ".staging-"
+"""What is being written, or taken away. A reader never looks inside, and a crash leaves nothing else behind."""
+
+KINDS = ("rollout", "ckpt")
+
+CHECKPOINT_MARK = "crosscheck.json"
+"""In a run's *own* checkpoint `global_step_{n}`: where in the exchange it was saved."""
+
+_ARTEFACT = re.compile(r"(rollout|ckpt)_(0|[1-9][0-9]{0,15})")
+_SESSION = re.compile(r"session_([1-9][0-9]{0,8})")
+_RUN = re.compile(r"(rollout|ckpt)_([1-9][0-9]{0,8})")
+
+
+@dataclass(frozen=True)
+class RunNames:
+    """Files that one run keeps about itself. Each has one writer, and is replaced as a whole."""
+
+    folder: Path
+
+    @property
+    def card(self) -> Path:
+        """Who it is; never changes."""
+        return self.folder / "card.json"
+
+    @property
+    def facts(self) -> Path:
+        """What only its trainer knows of model, tokenizer and data; never changes."""
+        return self.folder / "facts.json"
+
+    @property
+    def heartbeat(self) -> Path:
+        """A count that grows while it lives."""
+        return self.folder / "heartbeat"
+
+    @property
+    def progress(self) -> Path:
+        """In which phase of which step it is, and what it has published and taken."""
+        return self.folder / "progress.json"
+
+    @property
+    def end(self) -> Path:
+        """How it ended; there as soon as it has."""
+        return self.folder / "end.json"
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Names below one exchange directory."""
+    """Names below one exchange directory, or below the folder of a session that was put aside."""
 
     root: Path
 
@@ -30,6 +73,44 @@ class Layout:
     def ckpt(self, index: int) -> Path:
         """Folder of the actor after its `index`-th update, counted from 0."""
         return self.root / f"ckpt_{index}"
+
+    def artefact(self, kind: str, index: int) -> Path:
+        """Either of them."""
+        return self.root / f"{kind}_{index}"
+
+    @property
+    def sessions(self) -> Path:
+        """Folder of all sessions that used this directory."""
+        return self.root / "sessions"
+
+    def session(self, number: int) -> Path:
+        """Folder of the `number`-th session, counted from 1: who took part, and, once it is over, its artefacts."""
+        return self.sessions / f"session_{number}"
+
+    @property
+    def unknown(self) -> Path:
+        """Where artefacts go that belong to no session of this directory."""
+        return self.sessions / "unknown"
+
+
+def runs_folder(session: Path) -> Path:
+    """Folder of the runs that took part in a session."""
+    return session / "runs"
+
+
+def run_folder(session: Path, mode: str, number: int) -> Path:
+    """Folder of the `number`-th run of a mode in a session, counted from 1; the highest number is the current run."""
+    return runs_folder(session) / f"{mode}_{number}"
+
+
+def session_numbers(names: Iterable[str]) -> list[int]:
+    """Numbers of the sessions among file `names`, ascending."""
+    return sorted(int(match.group(1)) for match in map(_SESSION.fullmatch, names) if match)
+
+
+def run_numbers(names: Iterable[str], mode: str) -> list[int]:
+    """Numbers of the runs of `mode` among file `names`, ascending."""
+    return sorted(int(match.group(2)) for match in map(_RUN.fullmatch, names) if match and match.group(1) == mode)
 
 
 def staging(final: Path, writer: str) -> Path:
@@ -48,7 +129,19 @@ def is_of_kind(name: str, kind: str) -> bool:
     return match is not None and match.group(1) == kind
 
 
-def artefacts(names: list[str], kind: str) -> list[int]:
+def staged_of_kind(names: Iterable[str], kind: str) -> list[str]:
+    """Names of what is being prepared, or taken away, of `kind`."""
+    prefix = f"{STAGING_PREFIX}{kind}_"
+    return sorted(name for name in names if name.startswith(prefix))
+
+
+def artefacts(names: Iterable[str], kind: str) -> list[int]:
     """Indexes of the artefacts of `kind` ("rollout" or "ckpt") among file `names`, ascending."""
     matches = (_ARTEFACT.fullmatch(name) for name in names)
     return sorted(int(m.group(2)) for m in matches if m and m.group(1) == kind)
+
+
+def kind_and_index(name: str) -> tuple[str, int] | None:
+    """What an artefact's file name says; None for any other name."""
+    match = _ARTEFACT.fullmatch(name)
+    return (match.group(1), int(match.group(2))) if match else None

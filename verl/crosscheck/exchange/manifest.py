@@ -13,11 +13,10 @@ from typing import Any
 
 from verl.crosscheck.errors import DamagedError
 from verl.crosscheck.exchange import layout
+from verl.crosscheck.exchange.documents import NotADocumentError, parse_document
 
 SCHEMA = "verl-crosscheck/ckpt"
 SCHEMA_VERSION = 1
-MAX_SIZE_BYTES = 16 * 1024 * 1024
-"""A manifest has about 100 bytes a file; a larger one is not ours and is not read."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ def read_checked(folder: Path) -> Manifest:
     """
     if not folder.is_dir() or folder.is_symlink():
         raise _damaged(folder, f"expected a folder with a {layout.MANIFEST}, found {_kind(folder)}")
-    manifest = _parse(folder / layout.MANIFEST, folder)
+    manifest = read_manifest(folder)
     _require_own(folder)
     for name, size_bytes in manifest.files.items():
         _check_file(folder, name, size_bytes)
@@ -59,29 +58,23 @@ def read_checked(folder: Path) -> Manifest:
     return manifest
 
 
-def _parse(path: Path, folder: Path) -> Manifest:
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of `folder`, believed: what it says of the files is not compared with them.
+
+    Raises:
+        DamagedError: see `read_checked`.
+    """
+    path = folder / layout.MANIFEST
     try:
-        size_bytes = path.lstat().st_size
-        if not stat.S_ISREG(path.lstat().st_mode) or size_bytes > MAX_SIZE_BYTES:
-            raise _damaged(folder, f"{path.name} is not a regular file of at most {MAX_SIZE_BYTES} bytes")
-        data = json.loads(path.read_bytes())
+        data = parse_document(path, SCHEMA, SCHEMA_VERSION, {"about": (dict,), "files": (dict,)})
     except FileNotFoundError:
         raise _damaged(folder, f"it has no {path.name}, so its save was never completed") from None
-    except (OSError, ValueError, RecursionError) as e:
-        raise _damaged(folder, f"{path.name} is not JSON ({e})") from None
-    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-        raise _damaged(folder, f"{path.name} is not of the schema {SCHEMA!r}")
-    if type(data.get("schema_version")) is not int or data["schema_version"] != SCHEMA_VERSION:
-        raise _damaged(
-            folder,
-            f"{path.name} has schema version {data.get('schema_version')!r}, expected {SCHEMA_VERSION}. "
-            "Run the same version of verl-crosscheck on both sides",
-        )
-    about, files = data.get("about"), data.get("files")
-    sizes_are_fine = isinstance(files, dict) and all(type(size) is int and size >= 0 for size in files.values())
-    if not isinstance(about, dict) or not files or not sizes_are_fine:
-        raise _damaged(folder, f"{path.name} lacks a valid 'about' or 'files'")
-    return Manifest(SCHEMA, SCHEMA_VERSION, about, files)
+    except NotADocumentError as e:
+        raise _damaged(folder, f"{path.name} {e}") from None
+    files = data["files"]
+    if not files or not all(type(size) is int and size >= 0 for size in files.values()):
+        raise _damaged(folder, f"{path.name} lists no files, or sizes that are none")
+    return Manifest(SCHEMA, SCHEMA_VERSION, data["about"], files)
 
 
 def _check_file(folder: Path, name: str, size_bytes: int) -> None:

@@ -4,22 +4,24 @@
 
 An artefact is prepared under a staging name beside its final one, flushed to the disk, and renamed; the folder that
 holds the name is flushed last, or a lost node could forget the rename (a crash would then undo it, never half of it).
-A folder is complete only with its manifest, written after every other file was flushed.
+A folder is complete only with its manifest, written after every other file was flushed. What is taken away is renamed
+to a staging name first, so that no reader meets half of it either.
 """
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import secrets
-import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from verl.crosscheck.errors import PublishError
-from verl.crosscheck.exchange import layout
+from verl.crosscheck.exchange import filesystem, layout
 from verl.crosscheck.exchange.manifest import Manifest
 
 
@@ -33,19 +35,46 @@ def publish_file(final: Path, write: Callable[[BinaryIO], object], *, replace: b
         PublishError: `final` exists and may not be replaced.
         OSError, EncodingError: from `write` or the file system. Nothing is left behind in any of these cases.
     """
+    disk = filesystem.active()
     stage = layout.staging(final, _writer())
     with _removed_on_error(stage):
-        with os.fdopen(os.open(stage, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), "w+b") as file:
+        with disk.create(stage) as file:
             write(file)
             file.flush()
-            os.fsync(file.fileno())
+            disk.flush(file.fileno())
             size_bytes = os.fstat(file.fileno()).st_size
         if replace:
-            stage.replace(final)
+            disk.rename(stage, final)
         else:
             _rename_new_file(stage, final)
-    _flush_folder(final.parent)
+    disk.flush_path(final.parent)
     return size_bytes
+
+
+def publish_json(final: Path, document: Mapping[str, Any], *, replace: bool, durable: bool = True) -> None:
+    """Make the small file `final` out of plain JSON.
+
+    Args:
+        durable: whether it must outlive a lost node. Whether a reader sees all of it or nothing is another matter, and
+            always so.
+
+    Raises:
+        PublishError: `final` exists and may not be replaced.
+        OSError: the file system's own.
+    """
+    content = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    if durable:
+        publish_file(final, lambda file: file.write(content), replace=replace)
+        return
+    disk = filesystem.active()
+    stage = layout.staging(final, _writer())
+    with _removed_on_error(stage):
+        with disk.create(stage) as file:
+            file.write(content)
+        if replace:
+            disk.rename(stage, final)
+        else:
+            _rename_new_file(stage, final)
 
 
 def publish_folder(final: Path, fill: Callable[[Path], object], about: dict[str, object]) -> int:
@@ -60,24 +89,50 @@ def publish_folder(final: Path, fill: Callable[[Path], object], about: dict[str,
         PublishError: `final` exists, or `fill` left something that is no regular file, or no file at all.
         Exception: from `fill` or the file system. Nothing is left behind in any of these cases.
     """
+    disk = filesystem.active()
     _refuse_existing(final)
     stage = layout.staging(final, _writer())
     with _removed_on_error(stage):
-        stage.mkdir(mode=0o700)
+        disk.mkdir(stage)
         fill(stage)
-        sizes = {name: _flush_file(stage / name) for name in _files_below(stage)}
+        sizes = {name: disk.flush_path(stage / name) for name in _files_below(stage)}
         _close_to_others(stage)
         if layout.MANIFEST in sizes:
             raise PublishError(f"{final} was not published: the save wrote a {layout.MANIFEST} of its own")
         if not sizes:
             raise PublishError(f"{final} was not published: the save returned without an error and wrote no file")
-        (stage / layout.MANIFEST).write_text(Manifest.of(about, sizes).to_json(), encoding="utf-8")
-        _flush_file(stage / layout.MANIFEST)
+        _write_manifest(stage / layout.MANIFEST, Manifest.of(about, sizes))
         for folder in sorted({stage, *(path for path in stage.rglob("*") if path.is_dir())}):
-            _flush_folder(folder)
-        _rename_new_folder(stage, final)
-    _flush_folder(final.parent)
+            disk.flush_path(folder)
+        rename_new_folder(stage, final)
+    disk.flush_path(final.parent)
     return sum(sizes.values())
+
+
+def discard(path: Path) -> None:
+    """Take an artefact away: from one moment to the next no reader sees any of it. Nothing there is no error.
+
+    Raises:
+        OSError: the file system's own; what is left has a staging name.
+    """
+    disk = filesystem.active()
+    aside = layout.staging(path, _writer())
+    try:
+        disk.rename(path, aside)
+    except FileNotFoundError:
+        return
+    disk.remove(aside)
+
+
+def sweep(folder: Path, kind: str) -> None:
+    """Remove what a crash left of artefacts of `kind` that were being prepared or taken away.
+
+    Only for the one run that writes that kind, before it writes any.
+    """
+    disk = filesystem.active()
+    for name in layout.staged_of_kind(disk.names(folder), kind):
+        with suppress(FileNotFoundError):
+            disk.remove(folder / name)
 
 
 def _writer() -> str:
@@ -90,37 +145,56 @@ def _removed_on_error(stage: Path) -> Iterator[None]:
         yield
     except BaseException:
         with suppress(OSError):
-            shutil.rmtree(stage) if stage.is_dir() else stage.unlink()
+            filesystem.active().remove(stage)
         raise
 
 
+def _write_manifest(path: Path, manifest: Manifest) -> None:
+    disk = filesystem.active()
+    with disk.create(path) as file:
+        file.write(manifest.to_json().encode())
+        file.flush()
+        disk.flush(file.fileno())
+
+
 def _refuse_existing(final: Path) -> None:
-    if final.name in os.listdir(final.parent):  # noqa: PTH208  a listing, not a look-up: NFS caches look-ups
+    if final.name in filesystem.active().names(final.parent):
         raise PublishError(
-            f"{final} already exists and was not made by this run. Either another run in the same mode writes here, "
-            "or an earlier one did. Name an empty directory with trainer.share_data_dir=... on both sides"
+            f"{final} already exists and was not made by this run. Another run in the same mode writes here: end one "
+            "of them, or name an empty directory with trainer.share_data_dir=... on both sides of one pair"
         )
 
 
 def _rename_new_file(stage: Path, final: Path) -> None:
     """Rename without replacing: a hard link fails if the name is taken, which a plain rename would not."""
+    disk = filesystem.active()
     try:
-        os.link(stage, final)
+        disk.link(stage, final)
     except FileExistsError:
         if not stage.samefile(final):  # else NFS sent our own link twice, and this answers the second
             _refuse_existing(final)
             raise
-        stage.unlink()
-    except OSError:  # a file system without hard links: the check and the rename are two steps then
-        _refuse_existing(final)
-        stage.rename(final)
-    else:
-        stage.unlink()
+    except OSError as e:
+        if e.errno not in _NO_LINKS:
+            raise
+        _refuse_existing(final)  # a file system without hard links: the check and the rename are two steps then
+        disk.rename(stage, final)
+        return
+    disk.unlink(stage)
 
 
-def _rename_new_folder(stage: Path, final: Path) -> None:
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EOPNOTSUPP)
+
+
+def rename_new_folder(stage: Path, final: Path) -> None:
+    """Give a filled folder its final name, unless that is taken.
+
+    Raises:
+        PublishError: it is taken by a folder with anything in it, which one published this way always has.
+        OSError: the file system's own.
+    """
     try:
-        stage.rename(final)  # fails if final is a folder with anything in it, which a published one always has
+        filesystem.active().rename(stage, final)
     except OSError:
         _refuse_existing(final)
         raise
@@ -143,18 +217,4 @@ def _close_to_others(stage: Path) -> None:
     for path in stage.rglob("*"):
         mode = stat.S_IMODE(path.lstat().st_mode)
         if mode & (stat.S_IWGRP | stat.S_IWOTH):
-            path.chmod(mode & ~(stat.S_IWGRP | stat.S_IWOTH))
-
-
-def _flush_file(path: Path) -> int:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-        return os.fstat(file.fileno()).st_size
-
-
-def _flush_folder(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+            filesystem.active().chmod(path, mode & ~(stat.S_IWGRP | stat.S_IWOTH))

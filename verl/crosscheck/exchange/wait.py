@@ -4,14 +4,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from verl.crosscheck.clock import Clock, SystemClock
 from verl.crosscheck.errors import DirectoryError, WaitTimeoutError
-from verl.crosscheck.exchange import layout
+from verl.crosscheck.exchange import filesystem, layout
+from verl.crosscheck.exchange.peer import LOOK_EVERY_S, Peer, Sighting
 
 SHORTEST_POLL_S = 0.002
 LONGEST_POLL_S = 1.0
@@ -28,6 +28,8 @@ class Waiting:
     waited_s: float
     since_progress_s: float
     timeout_s: float
+    peer: str
+    """What the other run is doing, as it says; empty if it has said nothing."""
 
 
 @dataclass(frozen=True)
@@ -35,44 +37,42 @@ class Wait:
     """Waits below one exchange directory.
 
     Args:
-        timeout_s: longest time without progress. New artefacts of the awaited kind count, and growth of what is being
-            prepared: only the other run writes that kind.
+        timeout_s: longest time without progress. The other run's reports count, new artefacts of the awaited kind, and
+            growth of what is being prepared: only the other run writes that kind.
         report: called every `REPORT_EVERY_S` seconds.
         clock: the time; tests bring their own.
+        peer: the other run, which may end the wait by having ended; None knows nothing of it.
     """
 
     timeout_s: float
     report: Callable[[Waiting], None]
     clock: Clock = field(default_factory=SystemClock)
+    peer: Peer | None = None
 
-    def until_listed(self, path: Path, marker: str | None = None) -> float:
-        """Return once `path` is listed in its folder; the seconds that took.
+    def until_listed(
+        self,
+        path: Path,
+        marker: str | None = None,
+        accept: Callable[[Path], bool] = lambda path: True,
+        each_look: Callable[[Sighting | None], object] = lambda seen: None,
+    ) -> float:
+        """Return once `path` is listed in its folder and accepted; the seconds that took.
 
         With `marker`, `path` is a folder that is complete once it lists a file of that name.
 
         The folder is listed, not the path looked up: a network file system may answer a look-up from a cache that
         holds "not there" for a minute.
 
+        Args:
+            accept: asked about what is listed; what it refuses, as an earlier session's, is not there.
+            each_look: called about once a second with the other run as it is then; may raise to end the wait.
+
         Raises:
+            PeerFailedError, PeerSilentError: see `Peer.require_hope`.
             WaitTimeoutError: no progress for `timeout_s`.
             DirectoryError: the folder is gone.
         """
-        start_s = progress_s = reported_s = self.clock.monotonic_s()
-        seen: tuple[object, ...] | None = None
-        while True:
-            names = _names(path.parent)
-            now_s = self.clock.monotonic_s()
-            if path.name in names and (marker is None or _lists(path, marker)):
-                return now_s - start_s
-            state = _state(path, names)
-            if state != seen:
-                seen, progress_s = state, now_s
-            if now_s - progress_s >= self.timeout_s:
-                raise self._timeout(path, marker, names, now_s - start_s, now_s - progress_s)
-            if now_s - reported_s >= REPORT_EVERY_S:
-                reported_s = now_s
-                self.report(Waiting(path, now_s - start_s, now_s - progress_s, self.timeout_s))
-            self.clock.sleep(self._pause_s(now_s - start_s, now_s - progress_s))
+        return _Watch(self, path, marker, accept, each_look).run()
 
     @staticmethod
     def is_listed(path: Path) -> bool:
@@ -83,30 +83,97 @@ class Wait:
         """
         return path.name in _names(path.parent)
 
-    def _pause_s(self, waited_s: float, since_progress_s: float) -> float:
-        pause_s = min(max(SHORTEST_POLL_S, POLL_SHARE_OF_WAIT * waited_s), LONGEST_POLL_S)
-        return min(pause_s, max(self.timeout_s - since_progress_s, SHORTEST_POLL_S))
 
-    def _timeout(
-        self, path: Path, marker: str | None, names: list[str], waited_s: float, since_progress_s: float
-    ) -> WaitTimeoutError:
-        kind = _kind(path)
+class _Watch:
+    """One wait."""
+
+    def __init__(
+        self,
+        wait: Wait,
+        path: Path,
+        marker: str | None,
+        accept: Callable[[Path], bool],
+        each_look: Callable[[Sighting | None], object],
+    ) -> None:
+        self._wait, self._path, self._marker, self._accept, self._each_look = wait, path, marker, accept, each_look
+        self._kind = _kind(path)
+        self._start_s = self._progress_s = self._reported_s = wait.clock.monotonic_s()
+        self._looked_s = float("-inf")
+        self._seen: tuple[object, ...] | None = None
+        self._sighting: Sighting | None = None
+
+    def run(self) -> float:
+        while True:
+            names = _names(self._path.parent)
+            now_s = self._wait.clock.monotonic_s()
+            if self._is_there(names):
+                return now_s - self._start_s
+            self._look_at_peer(now_s)
+            self._judge_progress(names, now_s)
+            self._report(now_s)
+            self._wait.clock.sleep(self._pause_s(now_s))
+
+    def _is_there(self, names: list[str]) -> bool:
+        if self._path.name not in names or (self._marker is not None and not _lists(self._path, self._marker)):
+            return False
+        return self._accept(self._path)
+
+    def _look_at_peer(self, now_s: float) -> None:
+        peer = self._wait.peer
+        if peer is None or now_s - self._looked_s < LOOK_EVERY_S:
+            return
+        self._looked_s = now_s
+        found = layout.kind_and_index(self._path.name)
+        self._sighting = peer.require_hope(*found) if found else peer.look()
+        self._each_look(self._sighting)
+
+    def _judge_progress(self, names: list[str], now_s: float) -> None:
+        state = _state(self._path.parent, names, self._kind)
+        reported = self._sighting and (self._sighting.number, self._sighting.progress)
+        if (state, reported) != self._seen:
+            self._seen, self._progress_s = (state, reported), now_s
+        if now_s - self._progress_s >= self._wait.timeout_s:
+            raise self._timeout(names, now_s)
+
+    def _report(self, now_s: float) -> None:
+        if now_s - self._reported_s >= REPORT_EVERY_S:
+            self._reported_s = now_s
+            doing = self._sighting.doing if self._sighting else ""
+            self._wait.report(
+                Waiting(self._path, now_s - self._start_s, now_s - self._progress_s, self._wait.timeout_s, doing)
+            )
+
+    def _pause_s(self, now_s: float) -> float:
+        pause_s = min(max(SHORTEST_POLL_S, POLL_SHARE_OF_WAIT * (now_s - self._start_s)), LONGEST_POLL_S)
+        return min(pause_s, max(self._wait.timeout_s - (now_s - self._progress_s), SHORTEST_POLL_S))
+
+    def _timeout(self, names: list[str], now_s: float) -> WaitTimeoutError:
+        path, kind = self._path, self._kind
+        since_s, timeout_s = now_s - self._progress_s, self._wait.timeout_s
+        waited = f"waited {now_s - self._start_s:.0f} s for {path.name} in {path.parent}"
+        longer = f"If its steps take longer than {timeout_s:.0f} s, raise trainer.share_data_timeout_s."
+        if self._sighting is not None:
+            return WaitTimeoutError(
+                f"{waited}. The other run, {self._sighting.card.identity}, lives and is stuck: {self._sighting.doing}, "
+                f"without a change for {since_s:.0f} s. Look at its log and its stacks (py-spy dump). {longer}"
+            )
         present = layout.artefacts(names, kind)
         newest = f"the newest there is {kind}_{present[-1]}" if present else f"there is no {kind}_* at all"
         if path.name in names:
-            newest = f"{path.name} is there and not complete, since it has no {marker}"
+            newest = f"{path.name} is there and not complete, since it has no {self._marker}"
+            if self._marker is None or _lists(path, self._marker):
+                newest = f"the {path.name} there is an earlier session's"
         peer_mode = "ckpt" if kind == "rollout" else "rollout"
         return WaitTimeoutError(
-            f"waited {waited_s:.0f} s for {path.name} in {path.parent}, and nothing changed there for the last "
-            f"{since_progress_s:.0f} s; {newest}. Check that the other run (trainer.share_data={peer_mode}) is alive, "
-            f"that its trainer.share_data_dir names this same directory, and that both hosts see it. If its steps take "
-            f"longer than {self.timeout_s:.0f} s, raise trainer.share_data_timeout_s."
+            f"{waited}, and nothing changed there for the last {since_s:.0f} s; {newest}. Check that the other run "
+            f"(trainer.share_data={peer_mode}) is alive, that its trainer.share_data_dir names this same directory, "
+            f"and that both hosts see it. {longer}"
         )
 
 
 def _names(directory: Path) -> list[str]:
     try:
-        return os.listdir(directory)  # noqa: PTH208
+        return filesystem.active().names(directory)
     except FileNotFoundError:
         raise DirectoryError(
             f"the exchange directory {directory} is gone; start both runs again with a new one"
@@ -118,7 +185,7 @@ def _names(directory: Path) -> list[str]:
 def _lists(folder: Path, name: str) -> bool:
     """Whether `folder` is one and has an entry `name`; a file, a dangling link or one that is going away has none."""
     try:
-        return name in os.listdir(folder)  # noqa: PTH208
+        return name in filesystem.active().names(folder)
     except OSError:
         return False
 
@@ -127,11 +194,15 @@ def _kind(path: Path) -> str:
     return "rollout" if layout.is_of_kind(path.name, "rollout") else "ckpt"
 
 
-def _state(path: Path, names: list[str]) -> tuple[object, ...]:
-    """What progress is judged by: the names of the kind of `path`, and how large the staged ones have grown."""
-    relevant = sorted(name for name in names if layout.is_of_kind(name, _kind(path)))
-    staged = [name for name in relevant if layout.is_staged(Path(name))]
-    return (*relevant, *(_size_bytes(path.parent / name) for name in staged))
+def _state(folder: Path, names: list[str], kind: str) -> tuple[object, ...]:
+    """What progress is judged by: how many artefacts of the kind there are, and how large the staged ones have grown.
+
+    Looked at in each round, with as many names as there are rollouts: so they are counted, and not sorted.
+    """
+    prefix = f"{kind}_"
+    staged = layout.staged_of_kind(names, kind)
+    count = sum(name.startswith(prefix) for name in names)
+    return (count, *((name, _size_bytes(folder / name)) for name in staged))
 
 
 def _size_bytes(path: Path) -> int:

@@ -8,7 +8,14 @@ from typing import Any
 
 from _verl_overlay import extend
 from verl.base_config import BaseConfig
-from verl.crosscheck.settings import ShareMode, checked_seconds, checked_share_dir
+from verl.crosscheck.settings import (
+    ShareMode,
+    checked_keep_ckpts,
+    checked_seconds,
+    checked_share_dir,
+    checked_silence_s,
+    checked_switch,
+)
 from verl.trainer.config import config__upstream as _upstream
 
 __all__ = [*_upstream.__all__, "TrainerConfig"]  # noqa: PLE0604  they are all strings
@@ -85,11 +92,23 @@ class TrainerConfig(BaseConfig):
     """Directory that both runs reach; made absolute once, in the driver."""
     share_data_timeout_s: float = 7200.0
     """Longest wait, in seconds, without a sign of progress of the other run."""
+    share_data_silence_s: float = 180.0
+    """Seconds without any sign of life after which the other run counts as dead; at least 15."""
+    share_data_keep_ckpts: int | None = 2
+    """Exchanged checkpoints to keep, at least 2; older ones go once the other run has loaded them. Null keeps all."""
+    share_data_strict: bool = True
+    """Stop if the two runs differ where they must agree, or ask different questions; False warns and goes on."""
+    share_data_replay: bool = False
+    """Take what a finished session in `share_data_dir` recorded, without another run; nothing is written there."""
 
     def __post_init__(self) -> None:
         ShareMode.parse(self.share_data)
         checked_share_dir(self.share_data_dir)
         checked_seconds("trainer.share_data_timeout_s", self.share_data_timeout_s)
+        checked_silence_s(self.share_data_silence_s)
+        checked_keep_ckpts(self.share_data_keep_ckpts)
+        checked_switch("trainer.share_data_strict", self.share_data_strict)
+        checked_switch("trainer.share_data_replay", self.share_data_replay)
 
     @classmethod
     def from_section(cls, section: Mapping[str, Any]) -> "TrainerConfig":

@@ -9,6 +9,7 @@ from typing import Any
 from _verl_overlay import extend
 from verl.crosscheck.checkpoints import actor_about, flatten_async_save, require_all_ranks
 from verl.crosscheck.hooks import Hooks, hooks_for
+from verl.crosscheck.resuming import own_checkpoint
 from verl.protocol import DataProto
 from verl.trainer.ppo import ray_trainer__upstream as _upstream
 
@@ -27,6 +28,7 @@ class RayPPOTrainer(_upstream.RayPPOTrainer):
         self.config = config
         self.crosscheck  # noqa: B018  validates the configuration before upstream starts anything
         super().__init__(config, *args, **kwargs)
+        self.crosscheck.constructed(self)
 
     @cached_property
     def crosscheck(self) -> Hooks:
@@ -43,6 +45,24 @@ class RayPPOTrainer(_upstream.RayPPOTrainer):
         if manager is not None:
             self.crosscheck.wrap_rollout(manager)
         self._async_rollout_manager = manager
+
+    def fit(self) -> Any:
+        try:
+            result = super().fit()
+        except BaseException as e:
+            self.crosscheck.end(e)
+            raise
+        self.crosscheck.end(None)
+        return result
+
+    def _load_checkpoint(self) -> Any:
+        result = super()._load_checkpoint()
+        self.crosscheck.begin_at(self.global_steps)
+        return result
+
+    def _save_checkpoint(self) -> None:
+        super()._save_checkpoint()
+        self.crosscheck.mark_checkpoint(own_checkpoint(self.config, self.global_steps))
 
     def _update_actor(self, batch: DataProto) -> DataProto:
         output = super()._update_actor(batch)

@@ -1,0 +1,85 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""Differences between what was asked here and what was answered there: found, worded, and raised or warned of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from verl.crosscheck.checkpoints import LAYOUT
+from verl.crosscheck.console import MARK, say
+from verl.crosscheck.errors import MismatchError
+from verl.crosscheck.identity import Call, CallKind, require_same_call
+
+SAME_QUESTION = (
+    "Start both runs with the same data files, data.seed, data.shuffle, batch sizes, rollout.n, test_freq and "
+    "val_before_train, at the same time, in a directory of their own."
+)
+SAME_LAYOUT = (
+    "Upstream's checkpoints load only on the same kind of device with the same number of ranks and the same sharding: "
+    "give both runs equal trainer.device, trainer.nnodes, trainer.n_gpus_per_node and actor strategy."
+)
+VALIDATE_AFTER_RESUME = (
+    "The other run seems to have been resumed without the validation that ends the step: resume it with "
+    "trainer.val_before_train=True."
+)
+
+
+USED_ALL_THE_SAME = "It is used all the same, since trainer.share_data_strict=False."
+
+
+def require_answer(own: Call, recorded: Call, path: Path, *, strict: bool) -> None:
+    """Return if the rollout in `path` answers this run's call.
+
+    Raises:
+        MismatchError: it answers another one, and `strict`; else that is warned of. Another number of rows is an error
+            in any case: nothing could be made of it.
+    """
+    skipped = own.kind is CallKind.VALIDATION and recorded.kind is not CallKind.VALIDATION
+    advice = VALIDATE_AFTER_RESUME if skipped else SAME_QUESTION
+    if strict or len(own.prompts.digests) != len(recorded.prompts.digests):
+        require_same_call(own, recorded, str(path), advice)
+        return
+    with _warned():
+        require_same_call(own, recorded, str(path), advice, USED_ALL_THE_SAME)
+
+
+def require_same_update(path: Path, own: dict[str, Any], found: dict[str, Any], *, strict: bool) -> None:
+    """Return if the checkpoint in `path` is of the update that this run has just made.
+
+    Args:
+        own, found: what each says of its update, see `checkpoints.actor_about`.
+
+    Raises:
+        MismatchError: it is of another one, and `strict`; else that is warned of. Another layout is an error in any
+            case: upstream could not load it.
+    """
+    for key, value in own.items():
+        if found.get(key) == value:
+            continue
+        if key in LAYOUT or strict:
+            raise _not_same_update(path, own, found, key, "It was not loaded.")
+        with _warned():
+            raise _not_same_update(path, own, found, key, USED_ALL_THE_SAME)
+
+
+def _not_same_update(
+    path: Path, own: dict[str, Any], found: dict[str, Any], key: str, consequence: str
+) -> MismatchError:
+    layout = key in LAYOUT
+    made = "by another kind of run than this" if layout else "after another update than this run's"
+    return MismatchError(
+        f"{path} was saved {made} (update {own['index']}): its {key.replace('_', ' ')} is {found.get(key)!r}, "
+        f"expected {own[key]!r}. {consequence} {SAME_LAYOUT if layout else SAME_QUESTION}"
+    )
+
+
+@contextmanager
+def _warned() -> Iterator[None]:
+    try:
+        yield
+    except MismatchError as e:
+        say(MARK, f"Warning: {e}", "yellow")

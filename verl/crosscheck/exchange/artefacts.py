@@ -1,0 +1,89 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""What lies in an exchange directory: which artefact belongs to which session, and the putting aside of old ones."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from verl.crosscheck.errors import DamagedError
+from verl.crosscheck.exchange import filesystem, layout
+from verl.crosscheck.exchange.layout import Layout
+from verl.crosscheck.exchange.manifest import read_manifest
+from verl.crosscheck.exchange.publish import sweep
+from verl.crosscheck.exchange.session import WRITES, Place, Session, sessions
+
+
+def read_artefact_about(path: Path) -> dict[str, Any]:
+    """What an artefact says of itself, without its body being read.
+
+    Raises:
+        FileNotFoundError: there is none.
+        DamagedError: it is not one.
+    """
+    if layout.is_of_kind(path.name, "ckpt"):
+        return read_manifest(path).about
+    from verl.crosscheck.exchange.record import read_about  # needs torch, which takes a second to import
+
+    return read_about(path)
+
+
+def session_of(path: Path) -> str | None:
+    """Id of the session that an artefact was made in; None if it says none, or nothing that can be read."""
+    try:
+        session = read_artefact_about(path).get("session")
+    except (DamagedError, OSError):
+        return None
+    return session if isinstance(session, str) else None
+
+
+def of_session(root: Path, kind: str, session: Session, indexes: Collection[int] | None = None) -> list[int]:
+    """Indexes of the artefacts of `kind` in `root` that were made in `session`, ascending.
+
+    Args:
+        indexes: look at these alone.
+    """
+    places = Layout(root)
+    found = layout.artefacts(filesystem.active().names(root), kind)
+    return [
+        index
+        for index in found
+        if (indexes is None or index in indexes) and session_of(places.artefact(kind, index)) == session.id
+    ]
+
+
+def put_aside(place: Place) -> int:
+    """Clear the directory of what earlier runs left of the kind that this run writes. Returns how many were moved.
+
+    An artefact of an earlier session goes into that session's folder, one of no session of this directory into
+    `sessions/unknown`, what was being prepared or taken away is removed. Nobody else may write that kind, and a reader
+    takes none of another session's, so nothing here is in use.
+
+    Raises:
+        OSError: the file system's own.
+    """
+    kind, places, disk = WRITES[place.mode], Layout(place.root), filesystem.active()
+    sweep(place.root, kind)
+    folders = {session.id: session.folder for session in sessions(place.root)}
+    moved = 0
+    for index in layout.artefacts(disk.names(place.root), kind):
+        path = places.artefact(kind, index)
+        session = session_of(path)
+        if session != place.session.id:
+            _move(path, folders.get(session or "", places.unknown))
+            moved += 1
+    return moved
+
+
+def _move(path: Path, folder: Path) -> None:
+    disk = filesystem.active()
+    with suppress(FileExistsError):
+        disk.mkdir(folder)
+    target = folder / path.name
+    if path.name in disk.names(folder):
+        target = folder / f"{path.name}-{secrets.token_hex(4)}"
+    disk.rename(path, target)

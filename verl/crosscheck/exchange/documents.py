@@ -1,0 +1,95 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""Small JSON files of the exchange: each names its schema and version, and is refused unless it is what it says.
+
+Whoever can write in the directory could write anything, so nothing is taken from a file before it was checked.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from verl.crosscheck.errors import DamagedError
+
+MAX_SIZE_BYTES = 16 * 1024 * 1024
+"""A manifest has about 100 bytes a file, a card some ten thousand in all; a larger file is not ours and not read."""
+
+SAME_VERSION = "Run the same version of verl-crosscheck on both sides"
+
+Fields = Mapping[str, tuple[type, ...]]
+"""Fields that must be there, by name, with the types that their values may have. A bool is no int here."""
+
+
+class NotADocumentError(Exception):
+    """Why a file is not the document it should be; becomes a DamagedError by whoever knows what it is for."""
+
+
+def read_document(path: Path, schema: str, version: int, fields: Fields) -> dict[str, Any]:
+    """The JSON object in `path`. Fields that are not named in `fields` are kept as they are.
+
+    Raises:
+        FileNotFoundError: there is none.
+        DamagedError: it is not JSON, of another schema or version, not this user's, or a field is missing or of another
+            type. Names the path, what was expected and what was found.
+    """
+    try:
+        return parse_document(path, schema, version, fields)
+    except NotADocumentError as e:
+        raise DamagedError(f"{path} {e}. Nothing of it was used") from None
+
+
+def parse_document(path: Path, schema: str, version: int, fields: Fields) -> dict[str, Any]:
+    """As `read_document`, for callers that word the error themselves.
+
+    Raises:
+        FileNotFoundError: there is none.
+        NotADocumentError: see `read_document`.
+    """
+    content = _content(path)
+    try:
+        data = json.loads(content)
+    except (ValueError, RecursionError) as e:
+        raise NotADocumentError(f"is not JSON ({_reason(e)})") from None
+    if not isinstance(data, dict) or data.get("schema") != schema:
+        found = data.get("schema") if isinstance(data, dict) else type(data).__name__
+        raise NotADocumentError(f"is not of the schema {schema!r} (found {found!r})")
+    found = data.get("schema_version")
+    if type(found) is not int or found != version:
+        raise NotADocumentError(f"has schema version {found!r}, expected {version}. {SAME_VERSION}")
+    for name, types in fields.items():
+        if name not in data:
+            raise NotADocumentError(f"has no field {name!r}")
+        if type(data[name]) not in types:
+            expected = " or ".join("null" if kind is type(None) else kind.__name__ for kind in types)
+            raise NotADocumentError(f"has {data[name]!r:.100} in field {name!r}, expected {expected}")
+    return data
+
+
+def _content(path: Path) -> bytes:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # a pipe must not block us
+    except FileNotFoundError:
+        raise
+    except OSError as e:
+        raise NotADocumentError(f"cannot be read ({e.strerror}; a symbolic link is never followed)") from None
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_SIZE_BYTES:
+            raise NotADocumentError(f"is not a regular file of at most {MAX_SIZE_BYTES} bytes")
+        if found.st_uid != os.geteuid():
+            raise NotADocumentError(f"belongs to user {found.st_uid}, expected user {os.geteuid()}")
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(MAX_SIZE_BYTES + 1)
+    except OSError as e:
+        raise NotADocumentError(f"cannot be read ({e.strerror})") from None
+    finally:
+        os.close(descriptor)
+
+
+def _reason(error: Exception) -> str:
+    return "it nests too deep" if isinstance(error, RecursionError) else str(error)

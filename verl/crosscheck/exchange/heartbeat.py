@@ -1,0 +1,68 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""Says, every few seconds, that a run lives. A thread: the main program only waits, and leaves it the interpreter."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+
+from verl.crosscheck.exchange import filesystem
+
+logger = logging.getLogger(__name__)
+
+INTERVAL_S = 5.0
+
+
+def beat(path: Path, count: int) -> None:
+    """Put the count into the file in place. A file replaced by rename would reach NFS clients later, since they cache
+    which file a name stands for longer than what is in it. Not flushed: it says nothing to anybody after a crash.
+
+    Raises:
+        OSError: the file system's own.
+    """
+    filesystem.active().overwrite(path, b"%020d\n" % count)
+
+
+class Heartbeat:
+    """Beats from `start` until `stop`, whatever becomes of the directory meanwhile: a run is not ended by its pulse.
+
+    Args:
+        path: a file that is there.
+    """
+
+    def __init__(self, path: Path, interval_s: float = INTERVAL_S) -> None:
+        self._path, self._interval_s = path, interval_s
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="crosscheck-heartbeat", daemon=True)
+
+    def start(self) -> Heartbeat:
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Can be called again, and before `start`."""
+        self._stop.set()
+        with suppress(RuntimeError):  # never started
+            self._thread.join()
+
+    def __enter__(self) -> Heartbeat:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
+
+    def _run(self) -> None:
+        count, failing = 1, False
+        while not self._stop.wait(self._interval_s):
+            try:
+                beat(self._path, count)
+                failing = False
+            except OSError as e:
+                if not failing:
+                    logger.warning("the heartbeat %s could not be written (%s); trying on", self._path, e.strerror)
+                failing = True
+            count += 1

@@ -1,0 +1,145 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""The other run as this one sees it: does it live, does it get on, how did it end.
+
+Judged by this run's own monotonic clock, from changes seen: clocks of two hosts differ and jump, and are
+never compared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from verl.crosscheck.clock import Clock
+from verl.crosscheck.errors import DirectoryError, PeerFailedError, PeerSilentError
+from verl.crosscheck.exchange import cards, filesystem, layout
+from verl.crosscheck.exchange.cards import Card, End, EndState, Progress
+
+LOOK_EVERY_S = 1.0
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """What was there when last looked.
+
+    Args:
+        number: which run of its mode in the session it is.
+        silent_s: how long nothing of it has changed; None before a second look.
+    """
+
+    number: int
+    card: Card
+    progress: Progress | None
+    end: End | None
+    silent_s: float
+    idle_s: float
+    """How long it has reported no progress, likewise."""
+
+    @property
+    def doing(self) -> str:
+        """What it says that it is doing, in words."""
+        if self.progress is None:
+            return "starting"
+        step = "" if self.progress.global_step is None else f" in step {self.progress.global_step}"
+        return f"{self.progress.phase}{step}"
+
+
+class Peer:
+    """The current run of the other mode in a session. A run that takes its predecessor's place is followed.
+
+    Args:
+        session: the session's folder.
+        mode: the other run's.
+        silence_s: how long nothing may change before it counts as dead.
+    """
+
+    def __init__(self, session: Path, mode: str, silence_s: float, clock: Clock) -> None:
+        self.mode = mode
+        self._session, self._silence_s, self._clock = session, silence_s, clock
+        self._seen: dict[str, object] = {}
+        self._changed_s: dict[str, float] = {}
+        self._card: tuple[int, Card] | None = None
+
+    def look(self) -> Sighting | None:
+        """The other run now; None if there has been none in this session.
+
+        Raises:
+            DamagedError: a file of it is not what it should be.
+            DirectoryError: the session's folder is gone.
+        """
+        number = newest_run(self._session, self.mode)
+        if number is None:
+            return None
+        names = layout.RunNames(layout.run_folder(self._session, self.mode, number))
+        if self._card is None or self._card[0] != number:
+            self._card = (number, cards.read_card(names))
+            self._seen.clear()
+        progress, end = cards.read_progress(names), cards.read_end(names)
+        idle_s = self._unchanged_s("progress", (progress, end))
+        silent_s = min(idle_s, self._unchanged_s("heartbeat", cards.read_heartbeat(names)))
+        return Sighting(number, self._card[1], progress, end, silent_s, idle_s)
+
+    def require_hope(self, kind: str, index: int) -> Sighting | None:
+        """The other run, if an artefact may still come from it. No run at all yet is hope as well.
+
+        Raises:
+            PeerFailedError: it has ended, and did not publish the artefact.
+            PeerSilentError: nothing of it has changed for `silence_s`.
+        """
+        seen = self.look()
+        if seen is None:
+            return None
+        awaited = f"{kind}_{index}"
+        if seen.end is not None and not self._published(seen, kind, index):
+            raise PeerFailedError(_how_it_ended(seen, seen.end, awaited))
+        if seen.silent_s >= self._silence_s:
+            raise PeerSilentError(
+                f"the other run, {seen.card.identity}, gave no sign of life for {seen.silent_s:.0f} s while this run "
+                f"waited for {awaited}; it was last seen {seen.doing}. Look there for an out-of-memory kill "
+                "or a lost node, then start it again: with trainer.resume_mode=auto both go on where they were. If it "
+                "lives and the file system hides changes for that long, raise trainer.share_data_silence_s"
+            )
+        return seen
+
+    def _published(self, seen: Sighting, kind: str, index: int) -> bool:
+        """Whether it says that the artefact is there, and the directory may only not show it yet."""
+        known = seen.progress is not None and index < seen.progress.published.get(kind, 0)
+        return known and seen.silent_s < self._silence_s
+
+    def _unchanged_s(self, what: str, found: object) -> float:
+        now_s = self._clock.monotonic_s()
+        if what not in self._seen or self._seen[what] != found:
+            self._seen[what], self._changed_s[what] = found, now_s
+        return now_s - self._changed_s[what]
+
+
+def newest_run(session: Path, mode: str) -> int | None:
+    """Number of the current run of a mode in a session; None if there has been none.
+
+    Raises:
+        DirectoryError: the session's folder is gone.
+    """
+    try:
+        numbers = layout.run_numbers(filesystem.active().names(layout.runs_folder(session)), mode)
+    except OSError as e:
+        raise DirectoryError(
+            f"{layout.runs_folder(session)} cannot be listed any more ({e.strerror}): the exchange directory was "
+            "removed or unmounted. Start both runs again with a new one"
+        ) from None
+    return numbers[-1] if numbers else None
+
+
+def _how_it_ended(seen: Sighting, end: End, awaited: str) -> str:
+    who = f"the other run, {seen.card.identity},"
+    at = seen.doing
+    if end.state is EndState.FINISHED:
+        return (
+            f"{who} finished without {awaited}, which this run waits for. Give both runs the same number of steps "
+            "(trainer.total_training_steps, trainer.total_epochs)"
+        )
+    how = "was interrupted" if end.state is EndState.INTERRUPTED else "failed"
+    return (
+        f"{who} {how} while {at}: {end.error}: {end.message.rstrip('.')}. So {awaited} will not come, and this run "
+        "stops as well. Repair that, then start both again; with trainer.resume_mode=auto they go on where they were"
+    )

@@ -1,0 +1,295 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""Sessions: which run takes part in what, and who may write.
+
+A session is a folder with an id, and in it one folder for each run that took part: `ckpt_1`, `rollout_1`, and `ckpt_2`
+if the first was started again. The highest number of a mode is its current run. A run claims its place by renaming a
+prepared folder, its card in it, to the next number, which exactly one can do; a run that finds a higher number of its
+own mode has been replaced, and stops. The newest session is the directory's current one, and its artefacts lie in the
+directory itself; those of earlier sessions are put into their folders.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from verl.crosscheck.clock import Clock
+from verl.crosscheck.errors import DamagedError, DirectoryError, PublishError, ResumeError, SessionError
+from verl.crosscheck.exchange import cards, filesystem, heartbeat, layout
+from verl.crosscheck.exchange.cards import Card, End, EndState, Start
+from verl.crosscheck.exchange.documents import read_document
+from verl.crosscheck.exchange.layout import Layout, RunNames
+from verl.crosscheck.exchange.peer import newest_run
+from verl.crosscheck.exchange.processes import is_running
+from verl.crosscheck.exchange.publish import publish_json, rename_new_folder
+
+SCHEMA = "verl-crosscheck/session"
+SCHEMA_VERSION = 1
+OTHER = {"ckpt": "rollout", "rollout": "ckpt"}
+WRITES = {"ckpt": "rollout", "rollout": "ckpt"}
+"""The kind of artefact that a run of a mode writes, alone."""
+
+_FIELDS = {"id": (str,), "number": (int,), "base_step": (int,)}
+_ATTEMPTS = 20
+_WATCH_EVERY_S = 1.0
+
+
+@dataclass(frozen=True)
+class Session:
+    """One session on disk."""
+
+    number: int
+    id: str
+    base_step: int
+    """Steps that were done before it: index 0 of either kind belongs to the step after these."""
+    folder: Path
+
+    def run(self, mode: str, number: int) -> RunNames:
+        return RunNames(layout.run_folder(self.folder, mode, number))
+
+    def runs(self, mode: str) -> list[tuple[int, RunNames]]:
+        """All runs of a mode that took part, in order."""
+        names = filesystem.active().names(layout.runs_folder(self.folder))
+        return [(number, self.run(mode, number)) for number in layout.run_numbers(names, mode)]
+
+    def newest(self, mode: str) -> RunNames | None:
+        """The current run of a mode."""
+        number = newest_run(self.folder, mode)
+        return None if number is None else self.run(mode, number)
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a run holds: its place in a session. Whoever has it may write artefacts of the mode's kind."""
+
+    root: Path
+    session: Session
+    mode: str
+    number: int
+    run_id: str
+
+    @property
+    def names(self) -> RunNames:
+        return self.session.run(self.mode, self.number)
+
+    @property
+    def stamp(self) -> dict[str, str]:
+        """What every artefact of this run carries."""
+        return {"session": self.session.id, "producer": self.run_id}
+
+    def require_current(self) -> None:
+        """Return if nobody has taken this place.
+
+        A run that was stopped for long enough to be given up, and comes back, must not write beside its successor.
+
+        Raises:
+            SessionError: somebody has.
+            DirectoryError: the directory is gone.
+        """
+        number = newest_run(self.session.folder, self.mode)
+        if number != self.number:
+            successor = "another run"
+            with suppress(DamagedError, OSError, TypeError):
+                successor = cards.read_card(self.session.run(self.mode, number or 0)).identity
+            raise SessionError(
+                f"this run, number {self.number} of mode {self.mode} in {self.session.folder}, was given up for dead "
+                f"and replaced by {successor}. It wrote nothing since; end it"
+            )
+        newest = current_session(self.root)
+        if newest is None or newest.number != self.session.number:
+            raise SessionError(
+                f"a new session has begun in {self.root} while this run, of {self.session.folder}, showed no sign of "
+                "life. It wrote nothing since; end it"
+            )
+
+
+def read_session(folder: Path) -> Session:
+    """The session in a folder, which a directory's `sessions/` or somebody's copy may hold.
+
+    Raises:
+        FileNotFoundError: there is none.
+        DamagedError: it is not what it should be.
+    """
+    data = read_document(folder / layout.SESSION, SCHEMA, SCHEMA_VERSION, _FIELDS)
+    return Session(data["number"], data["id"], data["base_step"], folder)
+
+
+def sessions(root: Path) -> list[Session]:
+    """All sessions of a directory, the newest last.
+
+    Raises:
+        DamagedError: one is not what it should be.
+    """
+    places = Layout(root)
+    try:
+        names = filesystem.active().names(places.sessions)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [read_session(places.session(number)) for number in layout.session_numbers(names)]
+
+
+def current_session(root: Path) -> Session | None:
+    """The newest session of a directory; None if there is none.
+
+    Raises:
+        DamagedError: it is not what it should be.
+    """
+    places = Layout(root)
+    try:
+        numbers = layout.session_numbers(filesystem.active().names(places.sessions))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return read_session(places.session(numbers[-1])) if numbers else None
+
+
+def claim(
+    root: Path, card: Card, *, silence_s: float, clock: Clock, tell: Callable[[str], object] = lambda line: None
+) -> Place:
+    """Take the place of `card`'s mode: in the current session if its other run lives or this run goes on with it, else
+    in a new one. The card's session, and a start that belongs to another session, are set right here.
+
+    Args:
+        silence_s: how long a run on another host must show no change to count as dead.
+        tell: given a line for people when that takes a while.
+
+    Raises:
+        SessionError: another run of the mode lives.
+        ResumeError: the session to join begins at another step than this run.
+        DamagedError: what lies there is not of this version, or not what it should be.
+        OSError: the file system's own.
+    """
+    with suppress(FileExistsError):
+        filesystem.active().mkdir(Layout(root).sessions)
+    for _ in range(_ATTEMPTS):
+        session = current_session(root)
+        joined = session is not None and _joins(session, card, silence_s, clock, tell)
+        with suppress(PublishError):  # somebody was faster; look again at what is there now
+            place = _join(root, session, card) if session and joined else _begin(root, session, card)
+            newest = current_session(root)
+            if newest is not None and newest.number == place.session.number:
+                return place
+            # Somebody began a new session between our look and our claim.
+            cards.write_end(place.names, End(EndState.INTERRUPTED, message="joined the session that followed instead"))
+    raise SessionError(f"no place could be taken in {root} in {_ATTEMPTS} attempts: too many runs start there at once")
+
+
+def is_live(run: RunNames, *, silence_s: float, clock: Clock, tell: Callable[[str], object]) -> bool:
+    """Whether a run may still write: it has not ended, and shows it, or this host knows its process.
+
+    Looks for up to `silence_s` seconds at a run of another host that shows nothing.
+    """
+    if cards.read_end(run) is not None:
+        return False
+    card = cards.read_card(run)
+    here = is_running(card.process)
+    if here is not None:
+        return here
+    first, start_s, told = _signs(run), clock.monotonic_s(), False
+    while clock.monotonic_s() - start_s < silence_s:
+        clock.sleep(_WATCH_EVERY_S)
+        if _signs(run) != first:
+            return cards.read_end(run) is None
+        if not told and clock.monotonic_s() - start_s > 2 * heartbeat.INTERVAL_S:
+            told = True
+            tell(f"{card.identity} has not said that it ended; looking for up to {silence_s:.0f} s whether it lives")
+    return False
+
+
+def _joins(session: Session, card: Card, silence_s: float, clock: Clock, tell: Callable[[str], object]) -> bool:
+    same, other = session.newest(card.mode), session.newest(OTHER[card.mode])
+    if same is not None and is_live(same, silence_s=silence_s, clock=clock, tell=tell):
+        raise SessionError(
+            f"two runs in mode {card.mode} cannot use one directory: {cards.read_card(same).identity} lives in "
+            f"{session.folder}, and this is run {card.run_id[:8]} (mode {card.mode}, {card.host}, pid "
+            f"{card.process.get('pid')}). End one of them, or set trainer.share_data={OTHER[card.mode]} on one, or "
+            "name another directory with trainer.share_data_dir=... on both sides of one pair"
+        )
+    if card.start.session == session.id:
+        return True
+    if other is None or not is_live(other, silence_s=silence_s, clock=clock, tell=tell):
+        return False
+    if card.start.global_step != session.base_step:
+        raise ResumeError(
+            f"{cards.read_card(other).identity} waits in {session.folder}, a session that begins after step "
+            f"{session.base_step}, and this run begins after step {card.start.global_step}, from a checkpoint of no "
+            "session or of another one. Start both runs from the same step: see trainer.resume_mode and "
+            "trainer.resume_from_path. A run that goes on with an earlier session must be started before one that "
+            "begins anew"
+        )
+    return True
+
+
+def _signs(run: RunNames) -> tuple[object, ...]:
+    return cards.read_heartbeat(run), cards.read_progress(run), cards.read_end(run)
+
+
+def _join(root: Path, session: Session, card: Card) -> Place:
+    number = (newest_run(session.folder, card.mode) or 0) + 1
+    place = Place(root, session, card.mode, number, card.run_id)
+    with _prepared(place.names.folder) as stage:
+        start = card.start if card.start.session == session.id else Start(card.start.global_step)
+        _fill_run(stage, replace(card, session_id=session.id, start=start))
+        rename_new_folder(stage, place.names.folder)
+    return place
+
+
+def _begin(root: Path, before: Session | None, card: Card) -> Place:
+    number = 1 if before is None else before.number + 1
+    base_step = card.start.global_step
+    session = Session(number, secrets.token_hex(8), base_step, Layout(root).session(number))
+    place = Place(root, session, card.mode, 1, card.run_id)
+    disk = filesystem.active()
+    with _prepared(session.folder) as stage:
+        document = {"id": session.id, "number": number, "base_step": base_step}
+        publish_json(
+            stage / layout.SESSION, {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, **document}, replace=False
+        )
+        disk.mkdir(layout.runs_folder(stage))
+        run = layout.run_folder(stage, card.mode, 1)
+        disk.mkdir(run)
+        _fill_run(run, replace(card, session_id=session.id, start=Start(base_step)))
+        rename_new_folder(stage, session.folder)
+    disk.flush_path(session.folder.parent)
+    return place
+
+
+def _fill_run(folder: Path, card: Card) -> None:
+    names = RunNames(folder)
+    with filesystem.active().create(names.heartbeat) as file:
+        file.write(b"%020d\n" % 0)
+    cards.write_card(names, card)
+
+
+@contextmanager
+def _prepared(final: Path) -> Iterator[Path]:
+    """A new staging folder for `final`; gone afterwards, unless it was renamed."""
+    disk = filesystem.active()
+    stage = layout.staging(final, f"{os.getpid()}-{secrets.token_hex(4)}")
+    disk.mkdir(stage)
+    try:
+        yield stage
+    finally:
+        with suppress(OSError):
+            disk.remove(stage)
+
+
+def locate(root: Path) -> tuple[Layout, Session]:
+    """The session to read in `root`: its current one, or itself if `root` is the folder of one that was put aside.
+
+    Raises:
+        DirectoryError: there is none.
+        DamagedError: it is not what it should be.
+    """
+    try:
+        return Layout(root), read_session(root)
+    except FileNotFoundError:
+        pass
+    session = current_session(root)
+    if session is None:
+        raise DirectoryError(f"{root} holds no session of two runs. Name an exchange directory that one has used")
+    return Layout(root), session

@@ -1,0 +1,104 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which call of `generate_sequences` is which rollout of the session, also after a resume. Pure; knows no files.
+
+A run that begins a session, or joins it from its beginning, counts its calls. One that goes on with it after step N
+starts where its checkpoint was saved, which is before the validation of step N, and then makes another sequence of
+calls than an undisturbed run: upstream validates right after a resume if `trainer.val_before_train` says so, whether
+step N was due for validation or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from verl.crosscheck.exchange.cards import Start
+from verl.crosscheck.identity import CallKind
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a call is for: all that its place in the sequence depends on."""
+
+    kind: CallKind
+    global_step: int | None
+
+
+class Decision(Enum):
+    """What to do with a call, given the rollout that is recorded at its index."""
+
+    EXCHANGE = "exchange"
+    """It is the session's call of that index."""
+    SKIP = "skip"
+    """The recorded one is a validation that this run, being resumed, does not repeat: look at the next index."""
+    OWN = "own"
+    """The session has no such call: the own engine answers, and nothing is exchanged."""
+
+
+@dataclass
+class CallIndex:
+    """The index of a run's next call.
+
+    Args:
+        start: where the run begins.
+        test_freq: steps between validations; -1 for none.
+    """
+
+    start: Start
+    test_freq: int = -1
+
+    def __post_init__(self) -> None:
+        self.next = self.start.calls
+        self._goes_on = self.start.session is not None
+        self._trained = 0
+
+    def decide(self, call: Asked, recorded: Asked | None) -> Decision:
+        """What to do with `call`, and count it.
+
+        Args:
+            recorded: the rollout of the index `next`, None if there is none yet. After SKIP ask again with that of the
+                new `next`.
+        """
+        decision = self._decision(call, recorded)
+        if decision is not Decision.OWN:
+            self.next += 1
+        if decision is Decision.EXCHANGE and call.kind is not CallKind.VALIDATION:
+            self._trained += 1
+        return decision
+
+    def passes_over(self, call: Asked, recorded: Asked) -> bool:
+        """Whether `recorded`, which turned up where the first training call after a resume was awaited, is a validation
+        that this run does not repeat. If so, the call has the next index."""
+        first = self._goes_on and self._trained == 1 and call.kind is not CallKind.VALIDATION
+        if first and self._ends_resumed_step(recorded):
+            self.next += 1
+            return True
+        return False
+
+    def _decision(self, call: Asked, recorded: Asked | None) -> Decision:
+        if not self._goes_on or self._trained:
+            return Decision.EXCHANGE
+        there = recorded is not None and self._ends_resumed_step(recorded)
+        if self._ends_resumed_step(call):
+            due = self.test_freq > 0 and self.start.global_step % self.test_freq == 0
+            return Decision.EXCHANGE if there or (recorded is None and due) else Decision.OWN
+        return Decision.SKIP if there else Decision.EXCHANGE
+
+    def _ends_resumed_step(self, call: Asked) -> bool:
+        """Whether a call is of the validation at the end of the step after which this run was resumed."""
+        return call.kind is CallKind.VALIDATION and call.global_step == self.start.global_step
+
+
+def place(index: CallIndex, call: Asked, recorded: Callable[[int], Asked | None]) -> int | None:
+    """The index of `call` in the session; None if the session has no such call.
+
+    Args:
+        recorded: what is recorded at an index, None if nothing is yet.
+    """
+    while True:
+        at = index.next
+        decision = index.decide(call, recorded(at))
+        if decision is not Decision.SKIP:
+            return at if decision is Decision.EXCHANGE else None

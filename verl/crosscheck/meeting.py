@@ -1,0 +1,129 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""What is asked of the other run before anything of it is used: that both compute the same thing, and can go on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from verl.crosscheck.agreement import compare, require_agreement
+from verl.crosscheck.clock import Clock
+from verl.crosscheck.console import MARK, say
+from verl.crosscheck.errors import ResumeError
+from verl.crosscheck.exchange import cards, filesystem, layout
+from verl.crosscheck.exchange.artefacts import of_session
+from verl.crosscheck.exchange.own_run import OwnRun
+from verl.crosscheck.exchange.peer import Peer, Sighting
+from verl.crosscheck.exchange.retention import lost
+from verl.crosscheck.exchange.session import OTHER, WRITES
+from verl.trainer.config.config import TrainerConfig
+
+_FACTS_EVERY_S = 0.1
+
+
+class Meeting:
+    """One run's look at the other, repeated when another takes its place.
+
+    Args:
+        trainer: what is strict, and how long a run may be silent.
+    """
+
+    def __init__(self, run: OwnRun, trainer: TrainerConfig, clock: Clock) -> None:
+        self._run, self._trainer, self._clock = run, trainer, clock
+        self._peer = Peer(run.place.session.folder, OTHER[run.place.mode], trainer.share_data_silence_s, clock)
+        self._configured: int | None = None
+        self._compared: int | None = None
+
+    @property
+    def peer(self) -> Peer:
+        """The other run."""
+        return self._peer
+
+    def look_around(self) -> Sighting | None:
+        """Compare configurations, if the other run is there and that has not been done.
+
+        Raises:
+            AgreementError: they differ where they must not, and the run is strict.
+            ResumeError: what this run needs is gone, and will not be made again.
+        """
+        seen = self._peer.look()
+        self.notice(seen)
+        return seen
+
+    def notice(self, seen: Sighting | None) -> None:
+        """As `look_around`, for somebody who has looked."""
+        if seen is None or self._configured == seen.number:
+            return
+        self._compare(seen, {}, {})
+        self._require_no_loss(seen)
+        self._configured = seen.number
+
+    def require_agreement(self) -> None:
+        """Compare configurations and facts, before something of the other run is used for the first time.
+
+        Raises:
+            AgreementError, ResumeError: see `look_around`.
+        """
+        seen = self.look_around()
+        if seen is None or self._compared == seen.number:
+            return
+        own = cards.read_facts(self._run.place.names) if self._run.progress.facts else None
+        warning = self._compare(seen, own or {}, self._facts_of(seen))
+        self._compared = seen.number
+        if warning:
+            say(MARK, f"Warning: {warning}", "yellow")
+
+    def _facts_of(self, seen: Sighting) -> dict[str, Any]:
+        """The other run's facts; if it says that it wrote them, once the directory shows them."""
+        names = self._run.place.session.run(self._peer.mode, seen.number)
+        deadline_s = self._clock.monotonic_s() + self._trainer.share_data_silence_s
+        while True:
+            facts = cards.read_facts(names)
+            told = seen.progress is not None and seen.progress.facts
+            if facts is not None or not told or self._clock.monotonic_s() >= deadline_s:
+                return facts or {}
+            self._clock.sleep(_FACTS_EVERY_S)
+
+    def _compare(self, seen: Sighting, own_facts: dict[str, Any], other_facts: dict[str, Any]) -> str:
+        own, other = self._run.card, seen.card
+        comparison = compare(
+            own.config,
+            other.config,
+            own_facts,
+            other_facts,
+            resumed=own.start.session is not None or other.start.session is not None,
+        )
+        names = (f"this run ({own.mode})", f"the other run ({other.mode})")
+        return require_agreement(comparison, *names, strict=self._trainer.share_data_strict)
+
+    def _require_no_loss(self, seen: Sighting) -> None:
+        """What this run needs from its start on is there, or will be made."""
+        kind = WRITES[seen.card.mode]
+        progress, start = seen.progress, seen.card.start
+        if kind == "rollout":
+            needed, made = self._run.start.calls, progress.calls if progress else start.calls
+        else:
+            needed, made = self._run.start.updates, progress.updates if progress else start.updates
+        root, session = self._run.place.root, self._run.place.session
+        listed = layout.artefacts(filesystem.active().names(root), kind)
+        newest = max(listed, default=-1)
+        # One that is older than another which is there has been deleted; a newer one may only not be listed yet.
+        gone = [index for index in lost(needed, made, listed) if index < newest]
+        if not gone:
+            return
+        there = of_session(root, kind, session)
+        first = min((index for index in there if index > gone[-1]), default=made)
+        raise ResumeError(
+            f"this run begins after step {self._run.start.global_step} and needs {kind}_{gone[0]}, which the other "
+            f"run, {seen.card.identity}, has deleted: it is about to make {kind}_{made}. There are "
+            f"{', '.join(f'{kind}_{index}' for index in there) or 'none'}. So resume this run after step "
+            f"{self._step_before(first, kind)} or later, or the other one after step "
+            f"{self._run.start.global_step} or earlier, or both from the beginning; trainer.share_data_keep_ckpts=null "
+            "on the run in mode rollout keeps all checkpoints"
+        )
+
+    def _step_before(self, index: int, kind: str) -> int:
+        """The step after which a run that needs `kind` from `index` on can be resumed."""
+        start = self._run.start
+        begun = start.updates if kind == "ckpt" else start.calls
+        return start.global_step + index - begun

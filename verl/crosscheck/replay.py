@@ -1,0 +1,170 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""One run alone, on what a finished session recorded. Nothing is waited for, and nothing is written."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from verl.crosscheck import resuming
+from verl.crosscheck.agreement import compare, require_agreement
+from verl.crosscheck.answers import require_answer, require_same_update
+from verl.crosscheck.console import MARK, failure_told, say
+from verl.crosscheck.errors import DamagedError, DirectoryError
+from verl.crosscheck.exchange import artefacts, cards
+from verl.crosscheck.exchange.directory import require_own_file
+from verl.crosscheck.exchange.manifest import read_checked
+from verl.crosscheck.exchange.session import OTHER, locate
+from verl.crosscheck.identity import Call, CallKind
+from verl.crosscheck.indexing import Asked, CallIndex, place
+from verl.crosscheck.live import Load, Save
+from verl.crosscheck.rollouts import identify_call, load_rollout
+from verl.crosscheck.runs import card_of
+from verl.crosscheck.settings import ShareMode
+from verl.crosscheck.step_times import StepTimes
+from verl.protocol import DataProto
+from verl.trainer.config.config import TrainerConfig
+
+
+class ReplaySide:
+    """A run in `mode` that takes the place of one in a session that is over.
+
+    Mode `rollout` trains on the recorded rollouts and saves no checkpoint for anybody; mode `ckpt` generates and loads
+    the recorded checkpoints, all of which must have been kept.
+
+    Raises:
+        DirectoryError: the directory holds no session, or the session no run of the other mode.
+        AgreementError: the other run was configured differently.
+        DamagedError: what lies there cannot be used.
+    """
+
+    def __init__(self, config: Any, trainer: TrainerConfig, mode: ShareMode, times: StepTimes) -> None:
+        self.mode, self.times, self._trainer = mode, times, trainer
+        self.layout, self.session = locate(Path(trainer.share_data_dir))
+        own = card_of(config, mode)
+        names = self.session.newest(OTHER[mode.value])
+        if names is None:
+            raise DirectoryError(
+                f"{self.session.folder} has no run in mode {OTHER[mode.value]}, so there is nothing to replay for mode "
+                f"{mode.value}. Name the directory of a session that two runs took part in"
+            )
+        other = cards.read_card(names)
+        goes_on = own.start.session == self.session.id
+        self.start = own.start if goes_on else cards.Start(own.start.global_step)
+        comparison = compare(own.config, other.config, {}, {}, resumed=goes_on)
+        warning = require_agreement(
+            comparison, f"this run ({mode.value})", f"the recorded run ({other.mode})", strict=trainer.share_data_strict
+        )
+        if not comparison.agrees:
+            say(MARK, f"Warning: {warning}", "yellow")
+        self.index = CallIndex(self.start, trainer.test_freq)
+        self.updates = self.start.updates
+        say(MARK, f"replaying session {self.session.number} of {self.layout.root}, recorded with {other.identity}")
+
+    def begin_at(self, global_step: int) -> None:
+        """See `LiveSide.begin_at`."""
+        resuming.require_start(self.start, global_step)
+
+    def mark_checkpoint(self, folder: Path) -> None:
+        """See `LiveSide.mark_checkpoint`."""
+        resuming.mark_checkpoint(folder, self.session.id, self.index.next, self.updates)
+
+    def rollouts(self) -> RecordedRollouts | None:
+        """What stands in front of the rollout manager; None leaves it alone."""
+        return RecordedRollouts(self) if self.mode is ShareMode.ROLLOUT else None
+
+    def exchange_actor(self, load: Load, save: Save, about: dict[str, Any]) -> None:
+        """See `ShareDataTest.after_update_policy`."""
+        index, self.updates = self.updates, self.updates + 1
+        if self.mode is ShareMode.ROLLOUT:
+            return
+        path = self.layout.ckpt(index)
+        about = {"kind": "ckpt", "index": index, **about}
+        with failure_told(MARK, f"Load ckpt failed from {path} because of "), self.times.spent("load_ckpt"):
+            self.require_recorded("ckpt", index)
+            # The recorded update was made from the recorded rollout, and this run's own may well be another.
+            about.pop("batch_digest", None)
+            require_same_update(path, about, read_checked(path).about, strict=self._trainer.share_data_strict)
+            load(str(path))
+        say(MARK, f"Successfully load ckpt from {path}", "green")
+
+    def identify(self, prompts: DataProto) -> Call | None:
+        """The session's call that `prompts` make; None if it has no such call."""
+        with self.times.spent("identify"):
+            call = identify_call(self.index.next, prompts)
+            at = place(self.index, Asked(call.kind, call.global_step), self._recorded)
+            return None if at is None else replace(call, index=at)
+
+    def load_rollout(self, call: Call, prompts: DataProto) -> DataProto:
+        """The recorded answer to `call`."""
+        path = self.layout.rollout(call.index)
+        strict = self._trainer.share_data_strict
+        told = failure_told(MARK, f"Failed to load pre-generated data from {path} Error: ")
+        with told, self.times.spent("load_rollout"):
+            self.require_recorded("rollout", call.index)
+            require_own_file(path)
+            output = load_rollout(
+                path,
+                prompts,
+                "Is it still there, and readable?",
+                lambda recorded: require_answer(call, recorded, path, strict=strict),
+            )
+        say(MARK, f"Successfully load pre-generated data from {path}", "green")
+        output.meta_info["timing"] = {}
+        self.times.account(call, output)
+        return output
+
+    def require_recorded(self, kind: str, index: int) -> None:
+        """Return if the session recorded that artefact.
+
+        Raises:
+            DirectoryError: it did not, or has not kept it; says what there is.
+        """
+        if artefacts.of_session(self.layout.root, kind, self.session, [index]):
+            return
+        found = artefacts.of_session(self.layout.root, kind, self.session)
+        there = ", ".join(_ranges(found)) or "none"
+        advice = (
+            "Record with trainer.share_data_keep_ckpts=null to replay mode ckpt"
+            if kind == "ckpt"
+            else "Replay as many steps as were recorded: trainer.total_training_steps"
+        )
+        raise DirectoryError(
+            f"session {self.session.number} in {self.layout.root} holds no {kind}_{index} (there is: {there}). {advice}"
+        )
+
+    def _recorded(self, index: int) -> Asked | None:
+        with suppress(FileNotFoundError, DamagedError):
+            about = artefacts.read_artefact_about(self.layout.rollout(index))
+            return Asked(CallKind(about["call"]), about["global_step"])
+        return None
+
+
+class RecordedRollouts:
+    """Mode `rollout`: the recording answers."""
+
+    def __init__(self, side: ReplaySide) -> None:
+        self._side = side
+
+    def begin(self, prompts: DataProto) -> Call | None:
+        return self._side.identify(prompts)
+
+    def load(self, call: Call | None, prompts: DataProto) -> DataProto | None:
+        return None if call is None else self._side.load_rollout(call, prompts)
+
+    def save(self, call: Call | None, prompts: DataProto, output: DataProto) -> None:
+        assert call is None, "a replay asks the engine only for what is no part of the session"
+
+
+def _ranges(indexes: list[int]) -> list[str]:
+    """`[0, 1, 2, 5]` as `["0 to 2", "5"]`."""
+    ranges: list[list[int]] = []
+    for index in indexes:
+        if ranges and ranges[-1][1] == index - 1:
+            ranges[-1][1] = index
+        else:
+            ranges.append([index, index])
+    return [str(first) if first == last else f"{first} to {last}" for first, last in ranges]

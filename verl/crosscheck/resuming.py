@@ -1,0 +1,97 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""Where in the exchange a run begins: its own checkpoints say where they were saved.
+
+Upstream's trainer resumes from `global_step_{n}` in `trainer.default_local_dir`, or from `trainer.resume_from_path`.
+Into each such folder a cross-checked run writes one small file more.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from verl.crosscheck.errors import ResumeError
+from verl.crosscheck.exchange.cards import Start
+from verl.crosscheck.exchange.documents import read_document
+from verl.crosscheck.exchange.layout import CHECKPOINT_MARK
+from verl.crosscheck.exchange.publish import publish_json
+
+SCHEMA = "verl-crosscheck/mark"
+SCHEMA_VERSION = 1
+
+_TRACKER = "latest_checkpointed_iteration.txt"
+_STEP = re.compile(r"global_step_([0-9]+)")
+
+
+def start_of(config: Any) -> Start:
+    """Where the run of a whole configuration begins, as far as its checkpoints tell.
+
+    Raises:
+        DamagedError: the mark of its checkpoint is not what it should be.
+    """
+    folder = _resumed_folder(config)
+    step = _STEP.search(folder.name) if folder else None
+    if folder is None or step is None:
+        return Start()
+    global_step = int(step.group(1))
+    try:
+        mark = read_document(
+            folder / CHECKPOINT_MARK, SCHEMA, SCHEMA_VERSION, {"session": (str,), "calls": (int,), "updates": (int,)}
+        )
+    except FileNotFoundError:  # saved without a cross-check
+        return Start(global_step)
+    return Start(global_step, mark["calls"], mark["updates"], mark["session"])
+
+
+def mark_checkpoint(folder: Path, session: str, calls: int, updates: int) -> None:
+    """Write into a run's own checkpoint where in the exchange it was saved.
+
+    Args:
+        calls, updates: indexes of the next rollout and of the next exchanged checkpoint.
+
+    Raises:
+        OSError: the file system's own.
+    """
+    mark = {"session": session, "calls": calls, "updates": updates}
+    publish_json(folder / CHECKPOINT_MARK, {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, **mark}, replace=True)
+
+
+def own_checkpoint(config: Any, global_step: int) -> Path:
+    """The folder into which upstream's trainer saves after a step."""
+    return Path(str(config.trainer.default_local_dir)).absolute() / f"global_step_{global_step}"
+
+
+def require_start(start: Start, global_step: int) -> None:
+    """Return if the trainer begins after the step that was announced to the other run.
+
+    Raises:
+        ResumeError: it does not.
+    """
+    if global_step != start.global_step:
+        raise ResumeError(
+            f"the trainer begins after step {global_step}, and the main program, which looked for the run's "
+            f"checkpoint, found step {start.global_step}. Are trainer.default_local_dir and trainer.resume_from_path "
+            "absolute paths on a file system that all nodes share?"
+        )
+
+
+def _resumed_folder(config: Any) -> Path | None:
+    """The checkpoint that upstream's trainer will resume from, found by upstream's rules; None if from none."""
+    mode = OmegaConf.select(config, "trainer.resume_mode")
+    if mode == "resume_path":
+        path = OmegaConf.select(config, "trainer.resume_from_path")
+        return Path(path).absolute() if isinstance(path, str) else None
+    base = OmegaConf.select(config, "trainer.default_local_dir")
+    if mode != "auto" or base is None:
+        return None
+    try:
+        step = int((Path(base) / _TRACKER).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    folder = Path(base).absolute() / f"global_step_{step}"
+    return folder if os.path.isdir(folder) else None  # noqa: PTH112

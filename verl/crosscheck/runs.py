@@ -1,0 +1,135 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""A run takes part: from its configuration to its card in the exchange directory, and to the word on how it ended.
+
+The main program opens the run, beats and tells of the end, since it is who learns that a worker, or the trainer itself,
+has died; the trainer, in another process, is told where the run's folder is and reports from there. A trainer that was
+started without this fork's entry point does all of it itself.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import secrets
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf, open_dict, read_write
+
+from verl.crosscheck.clock import Clock, SystemClock
+from verl.crosscheck.console import MARK, say
+from verl.crosscheck.errors import SettingsError
+from verl.crosscheck.exchange.cards import Card
+from verl.crosscheck.exchange.heartbeat import Heartbeat
+from verl.crosscheck.exchange.own_run import OwnRun, attach, open_run
+from verl.crosscheck.exchange.processes import this_process
+from verl.crosscheck.installation import installed_versions
+from verl.crosscheck.meeting import Meeting
+from verl.crosscheck.redaction import without_secrets
+from verl.crosscheck.resuming import start_of
+from verl.crosscheck.settings import ShareMode
+from verl.trainer.config.config import TrainerConfig
+
+RUN_KEY = "share_data_run"
+"""Entry that the main program adds to the `trainer` section: the run's folder. Nobody sets it by hand."""
+
+
+def card_of(config: Any, mode: ShareMode) -> Card:
+    """What a run of a whole configuration says of itself; its session is not known yet.
+
+    Raises:
+        DamagedError: the mark in the checkpoint it resumes from is not what it should be.
+    """
+    trainer = config.trainer
+    resolved = OmegaConf.to_container(config, resolve=True)
+    assert isinstance(resolved, dict)
+    return Card(
+        run_id=secrets.token_hex(8),
+        session_id="",
+        mode=mode.value,
+        host=socket.gethostname(),
+        process=this_process(),
+        started=time.strftime("%Y-%m-%d %H:%M:%S %z"),
+        versions=installed_versions(),
+        device=str(OmegaConf.select(trainer, "device")),
+        world_size=int(OmegaConf.select(trainer, "nnodes") or 1)
+        * int(OmegaConf.select(trainer, "n_gpus_per_node") or 1),
+        strategy=str(OmegaConf.select(config, "actor_rollout_ref.actor.strategy")),
+        start=start_of(config),
+        config=without_secrets(resolved, os.environ),
+    )
+
+
+@contextmanager
+def taking_part(config: Any, trainer: TrainerConfig) -> Iterator[None]:
+    """Around the main program of a run: take its place in the exchange directory, beat, and tell how it ended.
+
+    With `share_data` off, and in a replay, which nobody waits for, nothing happens.
+
+    Args:
+        config: gets an entry that tells the trainer where the run's folder is.
+        trainer: its trainer section, the directory having been opened.
+
+    Raises:
+        SessionError: another run of the same mode lives, or the session begins elsewhere.
+        AgreementError: the other run is there already, and is configured differently.
+        DamagedError, DirectoryError: what lies in the directory cannot be used.
+    """
+    mode = trainer.share_mode
+    if mode is None or trainer.share_data_replay:
+        yield
+        return
+    run = _open(config, trainer, mode, SystemClock())
+    with Heartbeat(run.place.names.heartbeat), _end_told(run):
+        Meeting(run, trainer, SystemClock()).look_around()
+        with read_write(config.trainer), open_dict(config.trainer):
+            config.trainer[RUN_KEY] = str(run.place.names.folder)
+        yield
+
+
+def own_run(config: Any, trainer: TrainerConfig, mode: ShareMode, clock: Clock) -> OwnRun:
+    """The run of this process: the one that the main program opened, or else a new one, with a heartbeat of its own
+    that lasts as long as the process.
+
+    Raises:
+        SettingsError: the main program opened it for another mode.
+        SessionError, DamagedError, DirectoryError: see `taking_part`.
+    """
+    folder = OmegaConf.select(config, f"trainer.{RUN_KEY}")
+    if folder is not None:
+        run = attach(Path(folder))
+        if run.place.mode != mode.value:
+            raise SettingsError(
+                f"this run takes part in mode {run.place.mode} (trainer.share_data), and mode {mode.value} was asked "
+                "for. Use one mode in a run"
+            )
+        return run
+    run = _open(config, trainer, mode, clock)
+    beating = Heartbeat(run.place.names.heartbeat).start()
+    atexit.register(beating.stop)
+    return run
+
+
+def _open(config: Any, trainer: TrainerConfig, mode: ShareMode, clock: Clock) -> OwnRun:
+    return open_run(
+        Path(trainer.share_data_dir),
+        card_of(config, mode),
+        silence_s=trainer.share_data_silence_s,
+        clock=clock,
+        tell=lambda line: say(MARK, line),
+    )
+
+
+@contextmanager
+def _end_told(run: OwnRun) -> Iterator[None]:
+    try:
+        yield
+    except BaseException as e:
+        run.end(e)
+        raise
+    run.end(None)
