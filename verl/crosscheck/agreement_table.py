@@ -67,7 +67,7 @@ class Situation:
     @classmethod
     def of(cls, own: Mapping[str, Any], other: Mapping[str, Any], *, resumed: bool) -> Situation:
         """From two flat configurations."""
-        return cls(_backends(own) != _backends(other), resumed, not (_has_critic(own) or _has_critic(other)))
+        return cls(_backends(own) != _backends(other), resumed, not (has_critic(own) or has_critic(other)))
 
     def allows(self, scope: Scope, *, one_sided: bool) -> bool:
         return {
@@ -85,7 +85,7 @@ def _backends(flat: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple("fsdp" if name == "fsdp2" else name for name in names)
 
 
-def _has_critic(flat: Mapping[str, Any]) -> bool:
+def has_critic(flat: Mapping[str, Any]) -> bool:
     """As upstream decides it; true if in doubt."""
     enabled = flat.get("critic.enable")
     return flat.get("algorithm.adv_estimator", "gae") == "gae" if enabled is None else bool(enabled)

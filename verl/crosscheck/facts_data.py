@@ -1,0 +1,86 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""Facts of the data: how many rows, and which come first. Called by `verl.crosscheck.facts`.
+
+The order is looked up in a twin of the sampler with a twin of its random state, so that the run's own order stays as
+it is; of a sampler that no twin can be made of, the order is not known. Rows are read by column from the table behind
+the dataset, without images, and without what a dataset does to a row on its way to the trainer.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any
+
+from verl.crosscheck.agreement import NOT_KNOWN
+from verl.crosscheck.identity import Prompts, digest
+
+BATCHES = 2
+"""Batches whose rows are looked at."""
+VALIDATION_ROWS = 256
+"""Rows of the validation data that are looked at, in the order of the table."""
+
+
+def data_facts(train_dataset: Any, val_dataset: Any, sampler: Any, batch_size: int) -> dict[str, Any]:
+    """Rows of both datasets, and digests of those that come first.
+
+    Args:
+        train_dataset, val_dataset: Datasets with a `dataframe`, as upstream's `RLHFDataset` has.
+        sampler: The training data loader's.
+        batch_size: Rows in a batch of the training data loader.
+    """
+    val_rows = min(len(val_dataset), VALIDATION_ROWS)
+    return {
+        "train": {"rows": len(train_dataset), **_first_batches(train_dataset, sampler, batch_size)},
+        "val": {"rows": len(val_dataset), **_content(val_dataset, range(val_rows), val_rows)},
+    }
+
+
+def _first_batches(dataset: Any, sampler: Any, batch_size: int) -> dict[str, Any]:
+    """How rows are drawn, and the content of the first `BATCHES` of a run from the start."""
+    twin, kind = _twin(sampler)
+    if twin is None:
+        return {"order": {NOT_KNOWN: kind}}
+    return {"sampler": kind, **_content(dataset, list(islice(iter(twin), BATCHES * batch_size)), batch_size)}
+
+
+def _twin(sampler: Any) -> tuple[Any, str]:
+    """A sampler that draws what `sampler` will draw, and its kind; or None, and why there is none."""
+    import torch
+    from torch.utils import data
+    from torchdata.stateful_dataloader.sampler import RandomSampler
+
+    if type(sampler) is data.SequentialSampler:
+        return sampler, "one after the other"
+    if type(sampler) not in (RandomSampler, data.RandomSampler):
+        return None, f"{type(sampler).__name__} might not draw the same again if it were asked twice"
+    if sampler.generator is None:
+        return None, "the order is drawn from PyTorch's global random state"
+    generator = torch.Generator(device=sampler.generator.device)
+    generator.set_state(sampler.generator.get_state())
+    twin = copy.copy(sampler)
+    twin.generator = generator
+    default_seed = torch.Generator().initial_seed()
+    seed = sampler.generator.initial_seed()
+    return twin, "shuffled, " + ("no seed set: PyTorch's default one" if seed == default_seed else f"seed {seed}")
+
+
+def _content(dataset: Any, rows: Sequence[int], batch_size: int) -> dict[str, Any]:
+    """Digests of the `rows`: prompts batch by batch, the same without order, and what rewards are computed from."""
+    table: Any = getattr(dataset, "dataframe", None)
+    prompt_key = getattr(dataset, "prompt_key", None)
+    if not hasattr(table, "select_columns") or prompt_key is None:
+        reason = f"{type(dataset).__name__} has no table of rows that could be read without going through it"
+        return {"content": {NOT_KNOWN: reason}}
+    answer_keys = [key for key in ("data_source", "reward_model") if key in table.column_names]
+    columns = table.select_columns([prompt_key, *answer_keys])[list(rows)]
+    prompts = Prompts.of({"raw_prompt": columns[prompt_key]}, len(rows))
+    batches = [prompts.digests[start : start + batch_size] for start in range(0, len(rows), max(batch_size, 1))]
+    return {
+        "batches": [digest(batch) for batch in batches],
+        "rows_in_any_order": digest(sorted(prompts.digests)),
+        "answers": digest([columns[key] for key in answer_keys]),
+        "first_prompt": prompts.preview(0) if rows else None,
+    }
