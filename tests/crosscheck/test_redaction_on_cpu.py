@@ -119,6 +119,8 @@ def test_what_only_looks_like_it(key, value):
         ("s3://key@bucket", f"s3://{LEFT_OUT}@bucket"),
         ("http://h/?a=1&api_key=xyz&b=2", f"http://h/?a=1&api_key={LEFT_OUT}&b=2"),
         ("run --password hunter2 --lr 1", f"run --password {LEFT_OUT} --lr 1"),
+        ("export HF_TOKEN=abc", f"export HF_TOKEN={LEFT_OUT}"),
+        ("url=http://h/?token=abc", f"url=http://h/?token={LEFT_OUT}"),
         ("HF_TOKEN=abc python x.py", f"HF_TOKEN={LEFT_OUT} python x.py"),
         ('{"password": "abc"}', f'{{"password": "{LEFT_OUT}"}}'),
         ("-----BEGIN RSA PRIVATE KEY-----\nabc\n-----END RSA PRIVATE KEY-----\n", f"{LEFT_OUT}\n"),

@@ -57,7 +57,8 @@ _SECRETS_IN_TEXT = tuple(
         r"(?<![A-Za-z0-9])eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",  # JSON web token
     )
 )
-_ASSIGNMENT = re.compile(r"""([A-Za-z][\w-]*)(["']?\s*[=:]\s*["']?|\s+)([^\s&"',;]+)""")
+_ASSIGNMENT = re.compile(r"""([A-Za-z][\w-]*)(?=(["']?\s*[=:]\s*["']?|\s+)([^\s&"',;]+))""")
+"""Looks ahead at the value, which may be an assignment itself."""
 _WANDB_KEY = re.compile(r"(?<![0-9A-Za-z])[0-9a-f]{40}(?![0-9A-Za-z])")
 
 
