@@ -593,7 +593,8 @@ def test_the_same_record_gives_the_same_bytes() -> None:
 def test_the_format_imports_nothing_of_rl_and_no_pickle() -> None:
     folder = Path(limits.__file__).parent
     names = (
-        "record sources columns encoding decoding dtypes restoring limits json_part safetensors_file safetensors_reader"
+        "record sources columns encoding decoding dtypes restoring limits json_part "
+        "safetensors_file safetensors_header safetensors_reader"
     )
     imported = set()
     for name in names.split():

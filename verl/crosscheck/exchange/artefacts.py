@@ -15,6 +15,7 @@ from verl.crosscheck.exchange import filesystem, layout
 from verl.crosscheck.exchange.layout import Layout
 from verl.crosscheck.exchange.manifest import read_manifest
 from verl.crosscheck.exchange.publish import sweep
+from verl.crosscheck.exchange.safetensors_header import read_about
 from verl.crosscheck.exchange.session import WRITES, Place, Session, sessions
 
 
@@ -27,8 +28,6 @@ def read_artefact_about(path: Path) -> dict[str, Any]:
     """
     if layout.is_of_kind(path.name, "ckpt"):
         return read_manifest(path).about
-    from verl.crosscheck.exchange.record import read_about  # needs torch, which takes a second to import
-
     return read_about(path)
 
 

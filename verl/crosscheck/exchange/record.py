@@ -26,8 +26,10 @@ from verl.crosscheck.exchange.encoding import Encoder
 from verl.crosscheck.exchange.json_part import json_part
 from verl.crosscheck.exchange.limits import Budget, MalformedError, memory_limit_bytes
 from verl.crosscheck.exchange.restoring import restore_arrays, restore_tensors
-from verl.crosscheck.exchange.safetensors_file import MAX_ABOUT_BYTES, Part, write_parts
-from verl.crosscheck.exchange.safetensors_reader import Container, damaged, read_container, read_container_about
+from verl.crosscheck.exchange.safetensors_file import Part, write_parts
+from verl.crosscheck.exchange.safetensors_header import MAX_ABOUT_BYTES, damaged
+from verl.crosscheck.exchange.safetensors_header import read_about as _read_about
+from verl.crosscheck.exchange.safetensors_reader import Container, read_container
 from verl.crosscheck.exchange.sources import RefusedError, Source, array_source, tensor_source
 
 _VALUES = "values.json"
@@ -95,10 +97,7 @@ def read_record(path: Path) -> Record:
 
 def read_about(path: Path) -> dict[str, Any]:
     """The `about` of a record, from the header alone; raises as `read_record`, but does not see damage of the body."""
-    try:
-        return read_container_about(path)
-    except MalformedError as error:
-        raise damaged(path, error) from None
+    return _read_about(path)
 
 
 def _about_text(about: Mapping[str, Any]) -> str:

@@ -18,21 +18,15 @@ import numpy as np
 import xxhash
 
 from verl.crosscheck.exchange.dtypes import Carried, storage_itemsize
-
-SCHEMA = "verl-crosscheck.record/"
-VERSION = "1"
-MAX_ABOUT_BYTES = 1 << 20
-
-LENGTH_BYTES = 8
-SIZE_DIGITS = 16
-DIGEST_DIGITS = 32
-# The header starts with these bytes, so that size and digest can be checked before anything is parsed.
-OPENING = b'{"__metadata__":{"schema":"' + SCHEMA.encode()
-BEFORE_SIZE = OPENING + VERSION.encode() + b'","size":"'
-BEFORE_DIGEST = b'","xxh3_128":"'
-SIZE_AT = LENGTH_BYTES + len(BEFORE_SIZE)
-DIGEST_AT = SIZE_AT + SIZE_DIGITS + len(BEFORE_DIGEST)
-FIXED_BYTES = DIGEST_AT + DIGEST_DIGITS
+from verl.crosscheck.exchange.safetensors_header import (
+    DIGEST_AT,
+    DIGEST_DIGITS,
+    LENGTH_BYTES,
+    SCHEMA,
+    SIZE_AT,
+    SIZE_DIGITS,
+    VERSION,
+)
 
 
 @dataclass(frozen=True)
