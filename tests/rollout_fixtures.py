@@ -80,6 +80,11 @@ def make_config(directory, share_data=None, **rollout):
     )
 
 
+def exchanged(directory):
+    """Names of the artefacts in an exchange directory, staged ones too: all but the sessions' folder."""
+    return sorted(path.name for path in directory.iterdir() if path.name != "sessions")
+
+
 def assert_same_batch(one, other, but=()):
     """Equal keys in equal order, equal tensors bit for bit, equal arrays."""
     assert list(one.batch.keys()) == list(other.batch.keys())

@@ -54,8 +54,10 @@ DAMAGE = {
     "endless name": (lambda c: edit(c, lambda d: d["files"].update({"x" * 300: 1})), "is missing"),
     "writable folder": (lambda c: (c / "sub").chmod(0o777), "others may write in 'sub'"),
     "other version": (lambda c: edit(c, lambda d: d.update(schema_version=2)), "schema version 2, expected 1"),
-    "no files": (lambda c: edit(c, lambda d: d.pop("files")), "lacks a valid 'about' or 'files'"),
-    "size as text": (lambda c: edit(c, lambda d: d["files"].update({"model.pt": "5"})), "lacks a valid"),
+    "no files": (lambda c: edit(c, lambda d: d.pop("files")), "has no field 'files'"),
+    "empty files": (lambda c: edit(c, lambda d: d.update(files={})), "lists no files"),
+    "about as list": (lambda c: edit(c, lambda d: d.update(about=[])), r"has \[\] in field 'about', expected dict"),
+    "size as text": (lambda c: edit(c, lambda d: d["files"].update({"model.pt": "5"})), "sizes that are none"),
     "escape": (lambda c: edit(c, lambda d: d["files"].update({"../x": 1})), "no plain name inside"),
     "absolute": (lambda c: edit(c, lambda d: d["files"].update({"/etc/passwd": 1})), "no plain name inside"),
     "folder as file": (lambda c: edit(c, lambda d: d["files"].update({"sub": 1})), "'sub' is not a regular file"),
@@ -96,5 +98,5 @@ def test_a_file_in_place_of_the_folder_is_refused(tmp_path):
 @pytest.mark.parametrize("name", ["model.pt", "sub", MANIFEST, "."])
 def test_what_belongs_to_another_user_is_refused(ckpt, name):
     os.chown(ckpt / name, 12345, -1)
-    with pytest.raises(DamagedError, match=f"'{name}' belongs to user 12345, expected user 0"):
+    with pytest.raises(DamagedError, match=f"{name}'? belongs to user 12345, expected user 0"):
         read_checked(ckpt)

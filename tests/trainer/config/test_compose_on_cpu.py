@@ -29,6 +29,10 @@ FORK_KEYS = {
     "trainer.share_data": None,
     "trainer.share_data_dir": "/tmp/verl/share_data_dir",
     "trainer.share_data_timeout_s": 7200,
+    "trainer.share_data_silence_s": 180,
+    "trainer.share_data_keep_ckpts": 2,
+    "trainer.share_data_strict": True,
+    "trainer.share_data_replay": False,
     "actor_rollout_ref.rollout.skip_index": True,
 }
 UPSTREAM = next(

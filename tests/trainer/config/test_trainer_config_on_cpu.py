@@ -12,7 +12,7 @@ from rollout_fixtures import make_config
 
 from verl.crosscheck.errors import DirectoryError, SettingsError
 from verl.crosscheck.settings import ShareMode
-from verl.crosscheck.startup import prepare, refuse_leftovers
+from verl.crosscheck.startup import prepare
 from verl.trainer.config import CheckpointConfig, TrainerConfig
 from verl.utils.config import omega_conf_to_dataclass
 
@@ -40,6 +40,36 @@ def test_a_directory_is_a_path(value):
         TrainerConfig(share_data_dir=value)
 
 
+@pytest.mark.parametrize("value", [0, 14.9, -180, float("nan"), float("inf"), "180", True, None])
+def test_silence_is_longer_than_a_few_heartbeats(value):
+    with pytest.raises(SettingsError, match=r"trainer\.share_data_silence_s="):
+        TrainerConfig(share_data_silence_s=value)
+
+
+@pytest.mark.parametrize("value", [0, 1, -2, 2.0, "2", True])
+def test_the_newest_two_checkpoints_are_kept(value):
+    with pytest.raises(SettingsError, match=r"share_data_keep_ckpts=.*at least 2, or null"):
+        TrainerConfig(share_data_keep_ckpts=value)
+
+
+@pytest.mark.parametrize("key", ["share_data_strict", "share_data_replay"])
+@pytest.mark.parametrize("value", [None, 1, "yes", "false"])
+def test_a_switch_is_true_or_false(key, value):
+    with pytest.raises(SettingsError, match=rf"trainer\.{key}=.* is neither True nor False"):
+        TrainerConfig(**{key: value})
+
+
+def test_a_replay_needs_a_mode_and_a_directory_that_is_there(tmp_path):
+    config = make_config(tmp_path / "share")
+    config.trainer.share_data_replay = True
+    with pytest.raises(SettingsError, match="share_data_replay=True says nothing without a mode"):
+        prepare(config)
+    config.trainer.share_data = "rollout"
+    with pytest.raises(DirectoryError, match="is no directory, and only what is there can be read"):
+        prepare(config)
+    assert not (tmp_path / "share").exists()
+
+
 def test_defaults_of_the_contract():
     config = TrainerConfig()
     assert (config.share_data, config.share_data_dir, config.share_data_timeout_s) == (
@@ -47,6 +77,8 @@ def test_defaults_of_the_contract():
         "/tmp/verl/share_data_dir",
         7200,
     )
+    assert (config.share_data_silence_s, config.share_data_keep_ckpts) == (180, 2)
+    assert (config.share_data_strict, config.share_data_replay) == (True, False)
 
 
 def test_it_is_read_only_and_a_mapping_like_upstreams():
@@ -99,22 +131,6 @@ def test_checkpoints_without_the_model_are_refused(tmp_path, mode, key):
     config.actor_rollout_ref.actor.checkpoint[key] = ["optimizer"]
     with pytest.raises(SettingsError, match=rf"checkpoint\.{key}=\['optimizer'\] leaves out 'model'"):
         prepare(config)
-
-
-@pytest.mark.parametrize(
-    ("mode", "own", "other"), [("ckpt", "rollout_0", "ckpt_0"), ("rollout", "ckpt_0", "rollout_0")]
-)
-def test_a_directory_used_before_is_refused(tmp_path, mode, own, other):
-    (tmp_path / other).mkdir()  # the peer may be ahead
-    (tmp_path / "rollout_x").mkdir()  # not an artefact
-    trainer = prepare(make_config(tmp_path, mode))
-    refuse_leftovers(trainer)
-    (tmp_path / own).mkdir()
-    with pytest.raises(DirectoryError, match=rf"already holds {own} and 0 more of an earlier run.*rm -r"):
-        refuse_leftovers(trainer)
-    (tmp_path / own).rename(tmp_path / f".staging-{own}-1-ab")  # a run was killed while it saved
-    with pytest.raises(DirectoryError, match=rf"already holds \.staging-{own}-1-ab"):
-        refuse_leftovers(trainer)
 
 
 def test_what_cannot_be_exchanged_is_refused(tmp_path):

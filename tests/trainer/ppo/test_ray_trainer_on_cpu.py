@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from omegaconf import OmegaConf
-from rollout_fixtures import FakeManager, make_config, make_prompts
+from rollout_fixtures import FakeManager, exchanged, make_config, make_prompts
 from tensordict import TensorDict
 
 from verl.crosscheck.checkpoints import actor_about
@@ -118,7 +118,7 @@ def test_asynchronous_saving_is_finalised_before_anything_is_published(tmp_path,
 
     trainer.actor_rollout_wg.async_calls_finalize_fn_exec = finalise
     trainer._update_actor(batch())
-    assert [path.name for path in tmp_path.iterdir()] == ["ckpt_0"]
+    assert exchanged(tmp_path) == ["ckpt_0"]
     assert list(read_checked(tmp_path / "ckpt_0").files) == ["dist_ckpt/shard"]
     assert is_staged(targets[0])
 
@@ -141,7 +141,7 @@ def test_off_adds_nothing(tmp_path, update_log):
     output = trainer._update_actor(batch())
     assert update_log == [("update",)]
     assert output.meta_info["metrics"] == {"actor/grad_norm": [1.0]}
-    assert list(tmp_path.iterdir()) == []
+    assert exchanged(tmp_path) == []
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_a_rank_that_saved_elsewhere_is_missed(tmp_path, update_log, monkeypatch
     monkeypatch.setattr(FakeWorkers, "save_checkpoint", save_half)
     with pytest.raises(PublishError, match="only 2 of 4 ranks saved their part of 'model' .* rank 1"):
         make_trainer(make_config(tmp_path, "rollout"), update_log)._update_actor(batch())
-    assert list(tmp_path.iterdir()) == []
+    assert exchanged(tmp_path) == []
 
 
 @pytest.mark.parametrize("share_data", [None, "ckpt"])
