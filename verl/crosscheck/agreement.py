@@ -225,16 +225,17 @@ class Comparison:
             f"Facts of `{group}` come from {FACT_SOURCES.get(group, 'what the run loaded')}: name the same there."
             for group in dict.fromkeys(each.key.split(".")[0] for each in self.fact_differences)
         ]
-        parts.append(self._what_was_not_compared())
+        parts.append("\n".join(self.not_compared_lines()))
         return "\n\n".join(filter(None, parts))
 
-    def _what_was_not_compared(self) -> str:
+    def not_compared_lines(self) -> list[str]:
+        """What is not known to agree, with the reasons; empty if everything was compared."""
         by_reason = sorted(self.not_compared, key=lambda each: (each.reason, each.key))
         lines = [
             f"  {', '.join(each.key for each in group)}: {reason}"
             for reason, group in groupby(by_reason, key=lambda each: each.reason)
         ]
-        return "\n".join(["Not compared:", *lines]) if lines else ""
+        return ["Not compared:", *lines] if lines else []
 
 
 def compare(

@@ -12,6 +12,7 @@ from typing import Any
 
 from verl.crosscheck.errors import PublishError
 from verl.crosscheck.identity import digest
+from verl.crosscheck.settings import DEVICE_KEY
 from verl.protocol import DataProto
 
 LAYOUT = ("device", "world_size", "strategy")
@@ -24,18 +25,28 @@ def actor_about(config: Any, batch: DataProto, global_step: int) -> dict[str, An
     """What an actor update was made from, and by what kind of run, as plain JSON: both runs must say the same.
 
     Upstream's checkpoints load only on the same kind of device, with the same number of ranks and kind of sharding
-    (`LAYOUT`). The device is the configuration's word: Ray hides accelerators from the process that asks here. The B
-    rows of the batch count in whatever order: ranks are balanced by reordering them.
+    (`LAYOUT`). The B rows of the batch count in whatever order: ranks are balanced by reordering them.
     """
     tokens_BT = [batch.batch[key].cpu() for key in ("prompts", "responses") if key in batch.batch]
     rows = sorted(digest(list(row)) for row in zip(*tokens_BT, strict=True))
     return {
         "global_step": global_step,
         "batch_digest": digest(rows),
-        "device": str(config.trainer.device),
-        "world_size": int(config.trainer.nnodes) * int(config.trainer.n_gpus_per_node),
+        "device": device_of(config),
+        "world_size": world_size_of(config),
         "strategy": str(config.actor_rollout_ref.actor.strategy),
     }
+
+
+def device_of(config: Any) -> str:
+    """The kind of device that a run trains on: `cuda`, `npu` or `cpu`. The configuration's word, since Ray hides
+    accelerators from the main program and from the trainer."""
+    return str(config.trainer.get(DEVICE_KEY) or config.trainer.device)
+
+
+def world_size_of(config: Any) -> int:
+    """Ranks of the actor."""
+    return int(config.trainer.nnodes) * int(config.trainer.n_gpus_per_node)
 
 
 def require_all_ranks(folder: Path) -> None:

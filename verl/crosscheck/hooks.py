@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -90,8 +91,9 @@ class ShareHooks:
 
     def constructed(self, trainer: Any) -> None:
         from verl.crosscheck.facts import collect_facts
+        from verl.crosscheck.redaction import without_secrets
 
-        self._share.tell_facts(collect_facts(trainer))
+        self._share.tell_facts(without_secrets(collect_facts(trainer), os.environ))
 
     def begin_at(self, global_step: int) -> None:
         self._share.begin_at(global_step)

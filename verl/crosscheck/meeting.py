@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from verl.crosscheck.agreement import compare, require_agreement
+from verl.crosscheck.agreement import NOT_KNOWN, Comparison, compare, require_agreement
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.console import MARK, say
 from verl.crosscheck.errors import ResumeError
@@ -18,6 +18,7 @@ from verl.crosscheck.exchange.retention import lost
 from verl.crosscheck.exchange.session import OTHER, WRITES
 from verl.trainer.config.config import TrainerConfig
 
+_NO_FACTS = {"facts": {NOT_KNOWN: "its trainer told none"}}
 _FACTS_EVERY_S = 0.1
 
 
@@ -54,7 +55,8 @@ class Meeting:
         """As `look_around`, for somebody who has looked."""
         if seen is None or self._configured == seen.number:
             return
-        self._compare(seen, {}, {})
+        if self._compared != seen.number:
+            self._compare(seen, {}, {})
         self._require_no_loss(seen)
         self._configured = seen.number
 
@@ -68,10 +70,14 @@ class Meeting:
         if seen is None or self._compared == seen.number:
             return
         own = cards.read_facts(self._run.place.names) if self._run.progress.facts else None
-        warning = self._compare(seen, own or {}, self._facts_of(seen))
+        comparison = self._compare(seen, own or _NO_FACTS, self._facts_of(seen) or _NO_FACTS)
         self._compared = seen.number
-        if warning:
-            say(MARK, f"Warning: {warning}", "yellow")
+        if not comparison.agrees:
+            say(MARK, f"Warning: {comparison.report(*self._names(seen))}", "yellow")
+            return
+        say(MARK, f"this run agrees with {seen.card.identity}")
+        for line in comparison.not_compared_lines():
+            say(MARK, line)
 
     def _facts_of(self, seen: Sighting) -> dict[str, Any]:
         """The other run's facts; if it says that it wrote them, once the directory shows them."""
@@ -84,17 +90,15 @@ class Meeting:
                 return facts or {}
             self._clock.sleep(_FACTS_EVERY_S)
 
-    def _compare(self, seen: Sighting, own_facts: dict[str, Any], other_facts: dict[str, Any]) -> str:
+    def _compare(self, seen: Sighting, own_facts: dict[str, Any], other_facts: dict[str, Any]) -> Comparison:
         own, other = self._run.card, seen.card
-        comparison = compare(
-            own.config,
-            other.config,
-            own_facts,
-            other_facts,
-            resumed=own.start.session is not None or other.start.session is not None,
-        )
-        names = (f"this run ({own.mode})", f"the other run ({other.mode})")
-        return require_agreement(comparison, *names, strict=self._trainer.share_data_strict)
+        resumed = own.start.session is not None or other.start.session is not None
+        comparison = compare(own.config, other.config, own_facts, other_facts, resumed=resumed)
+        require_agreement(comparison, *self._names(seen), strict=self._trainer.share_data_strict)
+        return comparison
+
+    def _names(self, seen: Sighting) -> tuple[str, str]:
+        return f"this run ({self._run.card.mode})", f"the other run ({seen.card.mode})"
 
     def _require_no_loss(self, seen: Sighting) -> None:
         """What this run needs from its start on is there, or will be made."""

@@ -9,6 +9,7 @@ In doubt something is left out: the price is that a comparison of two runs says 
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Iterable, Mapping
 from enum import Enum
@@ -72,8 +73,17 @@ def without_secrets(config: Mapping[Any, Any], environ: Mapping[str, str]) -> di
     Args:
         environ: The process's environment; its values are looked for and never returned.
     """
-    known = [value for name, value in environ.items() if len(value) >= MIN_SECRET_CHARS and _says_secret(name)]
+    known = [
+        value
+        for name, value in environ.items()
+        if len(value) >= MIN_SECRET_CHARS and _says_secret(name) and not _is_path_here(value)
+    ]
     return _Redaction(known).of_mapping(config, under_secret=False)
+
+
+def _is_path_here(value: str) -> bool:
+    """A name can say secret and mean a place: PWD, a file with a key in it. Places are no secrets."""
+    return value.startswith("/") and os.path.exists(value)  # noqa: PTH110  no other call takes any text for a path
 
 
 def is_left_out(value: Any) -> bool:

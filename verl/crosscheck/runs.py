@@ -21,6 +21,7 @@ from typing import Any
 
 from omegaconf import OmegaConf, open_dict, read_write
 
+from verl.crosscheck.checkpoints import device_of, world_size_of
 from verl.crosscheck.clock import Clock, SystemClock
 from verl.crosscheck.console import MARK, say
 from verl.crosscheck.errors import SettingsError
@@ -32,11 +33,8 @@ from verl.crosscheck.installation import installed_versions
 from verl.crosscheck.meeting import Meeting
 from verl.crosscheck.redaction import without_secrets
 from verl.crosscheck.resuming import start_of
-from verl.crosscheck.settings import ShareMode
+from verl.crosscheck.settings import RUN_KEY, ShareMode
 from verl.trainer.config.config import TrainerConfig
-
-RUN_KEY = "share_data_run"
-"""Entry that the main program adds to the `trainer` section: the run's folder. Nobody sets it by hand."""
 
 
 def card_of(config: Any, mode: ShareMode) -> Card:
@@ -45,7 +43,6 @@ def card_of(config: Any, mode: ShareMode) -> Card:
     Raises:
         DamagedError: the mark in the checkpoint it resumes from is not what it should be.
     """
-    trainer = config.trainer
     resolved = OmegaConf.to_container(config, resolve=True)
     assert isinstance(resolved, dict)
     return Card(
@@ -56,9 +53,8 @@ def card_of(config: Any, mode: ShareMode) -> Card:
         process=this_process(),
         started=time.strftime("%Y-%m-%d %H:%M:%S %z"),
         versions=installed_versions(),
-        device=str(OmegaConf.select(trainer, "device")),
-        world_size=int(OmegaConf.select(trainer, "nnodes") or 1)
-        * int(OmegaConf.select(trainer, "n_gpus_per_node") or 1),
+        device=device_of(config),
+        world_size=world_size_of(config),
         strategy=str(OmegaConf.select(config, "actor_rollout_ref.actor.strategy")),
         start=start_of(config),
         config=without_secrets(resolved, os.environ),

@@ -15,6 +15,12 @@ from verl.crosscheck.errors import SettingsError
 from verl.crosscheck.exchange.heartbeat import INTERVAL_S
 from verl.crosscheck.exchange.retention import NEVER_DELETED
 
+RUN_KEY = "share_data_run"
+"""Entry that the main program adds to the `trainer` section: the run's folder. Nobody sets it by hand."""
+
+DEVICE_KEY = "share_data_device"
+"""Likewise: the device, where upstream has no word for it and calls it something else."""
+
 SHORTEST_SILENCE_S = 3 * INTERVAL_S
 
 

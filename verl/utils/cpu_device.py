@@ -16,6 +16,9 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from omegaconf import open_dict
+
+from verl.crosscheck.settings import DEVICE_KEY
 
 logger = logging.getLogger(__name__)
 
@@ -96,6 +99,8 @@ def prepare_config(config: Any) -> None:
     if getattr(trainer, "device", None) != "cpu":
         return
     trainer.device = "cuda"
+    with open_dict(trainer):
+        trainer[DEVICE_KEY] = "cpu"
     if config.get("actor_rollout_ref") is not None:
         _check_fsdp2(config)
         _check_padding(config)

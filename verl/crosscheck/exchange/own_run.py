@@ -17,6 +17,9 @@ from verl.crosscheck.exchange import artefacts, cards, layout, session
 from verl.crosscheck.exchange.cards import Card, End, Progress, Start
 from verl.crosscheck.exchange.session import Place
 
+_NEXT = {"rollout": "calls", "ckpt": "updates"}
+"""Field of `Progress` with the index of the next artefact of a kind."""
+
 
 class OwnRun:
     """A run that has its place. The main program makes one with `open_run`, the trainer another with `attach`.
@@ -62,11 +65,11 @@ class OwnRun:
     def report_published(self, kind: str, index: int, phase: str) -> None:
         """Tell that an artefact of this run is there."""
         count = max(self._progress.published.get(kind, 0), index + 1)
-        self.report(phase, published={**self._progress.published, kind: count})
+        self.report(phase, published={**self._progress.published, kind: count}, **{_NEXT[kind]: index + 1})
 
     def report_taken(self, kind: str, index: int, phase: str) -> None:
         """Tell that this run will not need an artefact of the other one again, which may now delete it."""
-        self.report(phase, taken={**self._progress.taken, kind: index + 1})
+        self.report(phase, taken={**self._progress.taken, kind: index + 1}, **{_NEXT[kind]: index + 1})
 
     def tell_facts(self, facts: Mapping[str, Any]) -> None:
         """Tell what only the trainer knows of model, tokenizer and data. Raises as `report` does."""
