@@ -15,7 +15,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from verl.crosscheck.errors import ResumeError
+from verl.crosscheck.errors import PublishError, ResumeError
 from verl.crosscheck.exchange.cards import Start
 from verl.crosscheck.exchange.documents import read_document
 from verl.crosscheck.exchange.layout import CHECKPOINT_MARK
@@ -55,10 +55,17 @@ def mark_checkpoint(folder: Path, session: str, calls: int, updates: int) -> Non
         calls, updates: indexes of the next rollout and of the next exchanged checkpoint.
 
     Raises:
-        OSError: the file system's own.
+        PublishError: it could not be written.
     """
     mark = {"session": session, "calls": calls, "updates": updates}
-    publish_json(folder / CHECKPOINT_MARK, {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, **mark}, replace=True)
+    path = folder / CHECKPOINT_MARK
+    try:
+        publish_json(path, {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, **mark}, replace=True)
+    except OSError as e:
+        raise PublishError(
+            f"{path} could not be written ({e.strerror}), so a run resumed from that checkpoint would not know where "
+            "in the exchange it goes on. Check free space and permissions of trainer.default_local_dir"
+        ) from e
 
 
 def own_checkpoint(config: Any, global_step: int) -> Path:

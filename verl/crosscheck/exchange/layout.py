@@ -23,6 +23,7 @@ KINDS = ("rollout", "ckpt")
 CHECKPOINT_MARK = "crosscheck.json"
 """In a run's *own* checkpoint `global_step_{n}`: where in the exchange it was saved."""
 
+_NOT_IN_A_HOST_NAME = re.compile(r"[^A-Za-z0-9_.-]|^[.]")
 _ARTEFACT = re.compile(r"(rollout|ckpt)_(0|[1-9][0-9]{0,15})")
 _SESSION = re.compile(r"session_([1-9][0-9]{0,8})")
 _RUN = re.compile(r"(rollout|ckpt)_([1-9][0-9]{0,8})")
@@ -92,6 +93,15 @@ class Layout:
         """Where artefacts go that belong to no session of this directory."""
         return self.sessions / "unknown"
 
+    @property
+    def doctor(self) -> Path:
+        """Folder of the notes that `verl-crosscheck doctor` leaves, one for each host. No run looks there."""
+        return self.root / "doctor"
+
+    def doctor_note(self, host: str) -> Path:
+        """The note of one host."""
+        return self.doctor / f"{_NOT_IN_A_HOST_NAME.sub('_', host)[:200]}.json"
+
 
 def runs_folder(session: Path) -> Path:
     """Folder of the runs that took part in a session."""
@@ -111,6 +121,11 @@ def session_numbers(names: Iterable[str]) -> list[int]:
 def run_numbers(names: Iterable[str], mode: str) -> list[int]:
     """Numbers of the runs of `mode` among file `names`, ascending."""
     return sorted(int(match.group(2)) for match in map(_RUN.fullmatch, names) if match and match.group(1) == mode)
+
+
+def is_run(name: str) -> bool:
+    """Whether a name in a session's folder of runs is that of a run."""
+    return _RUN.fullmatch(name) is not None
 
 
 def staging(final: Path, writer: str) -> Path:
@@ -137,8 +152,9 @@ def staged_of_kind(names: Iterable[str], kind: str) -> list[str]:
 
 def artefacts(names: Iterable[str], kind: str) -> list[int]:
     """Indexes of the artefacts of `kind` ("rollout" or "ckpt") among file `names`, ascending."""
-    matches = (_ARTEFACT.fullmatch(name) for name in names)
-    return sorted(int(m.group(2)) for m in matches if m and m.group(1) == kind)
+    prefix = f"{kind}_"
+    matches = (_ARTEFACT.fullmatch(name) for name in names if name.startswith(prefix))
+    return sorted(int(match.group(2)) for match in matches if match)
 
 
 def kind_and_index(name: str) -> tuple[str, int] | None:
