@@ -1,6 +1,6 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""Small JSON files: what they say comes back, and anything else is refused with the path, never a parser's traceback."""
+"""Small JSON files: what they say comes back, anything else is refused with the path, never a parser's traceback."""
 
 import json
 import os
@@ -92,7 +92,7 @@ def test_another_schema_or_version_is_refused(path, changes, message):
     refuse(path, message)
 
 
-@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/etc/passwd", path)])
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/etc/passwd")])
 def test_what_is_no_file_is_refused_without_blocking(path, make):
     make(path)
     refuse(path, "is not a regular file|cannot be read|a symbolic link is never followed")

@@ -62,7 +62,7 @@ def test_this_process_runs_and_one_that_ended_does_not():
         "import json; from verl.crosscheck.exchange.processes import this_process; print(json.dumps(this_process()))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    other = __import__("json").loads(done.stdout.splitlines()[-1])
+    other = json.loads(done.stdout.splitlines()[-1])
     assert other["pid"] != os.getpid()
     assert processes.is_running(other) is False
 
