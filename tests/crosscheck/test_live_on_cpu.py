@@ -263,6 +263,20 @@ def test_the_end_of_the_other_run_ends_a_wait_at_once(root, error, message):
     assert a.share._opened.run.card.identity in str(caught.value)
 
 
+def test_nothing_is_begun_for_a_run_that_has_failed(root):
+    a, b = Side(root, "ckpt"), Side(root, "rollout")
+    a.generate()
+    b.generate()
+    a.share.end(RuntimeError("engine died"))
+    with pytest.raises(PeerFailedError, match="engine died"):
+        b.update()  # saves nothing
+    b.share.end(ValueError("NaN loss"))
+    with pytest.raises(PeerFailedError, match="NaN loss"):
+        a.generate()
+    assert exchanged(root) == ["rollout_0"]
+    assert a.worker.calls == 1
+
+
 def test_the_first_word_on_an_end_counts(root):
     a = Side(root, "ckpt")
     a.share.end(RuntimeError("first"))
@@ -442,6 +456,32 @@ def test_where_it_cannot_go_on_the_error_says_which_steps_there_are(root, tmp_pa
     a.generate()
     a.update()
     assert a.loaded == [b"weights 4"]
+
+
+@pytest.mark.parametrize("first", ["ckpt", "rollout"])
+def test_the_first_that_is_started_again_waits_for_the_other(root, tmp_path, stopped, first):
+    """The other one's end of before is not news."""
+    started = {}
+
+    def start_other():
+        started["b"] = Side(root, "rollout", own=tmp_path / "b", step=4)
+        started["b"].generate()
+        started["b"].update()
+
+    def start_a():
+        started["a"] = Side(root, "ckpt", own=tmp_path / "a", step=4)
+        started["a"].generate()
+
+    clock = ManualClock({50.0: start_other if first == "ckpt" else start_a})
+    if first == "ckpt":
+        a = Side(root, "ckpt", own=tmp_path / "a", step=4, clock=clock)
+        a.generate()
+        a.update()
+        assert a.loaded == [b"weights 5"]
+    else:
+        b = Side(root, "rollout", own=tmp_path / "b", step=4, clock=clock)
+        b.generate()
+    assert 50 <= clock.monotonic_s() < 52
 
 
 def test_a_run_alone_goes_on_beside_one_that_waits(root, tmp_path):

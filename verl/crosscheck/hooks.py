@@ -33,7 +33,7 @@ class Hooks(Protocol):
         """Called once the trainer has resumed, or not, with the steps that were done before."""
 
     def mark_checkpoint(self, folder: Path) -> None:
-        """Called when the trainer has saved a checkpoint of its own."""
+        """Called before the trainer saves a checkpoint of its own into `folder`."""
 
     def end(self, error: BaseException | None) -> None:
         """Called at the end of training, with the error that ended it."""

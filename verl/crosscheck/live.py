@@ -71,7 +71,7 @@ class LiveSide:
         resuming.require_start(self.run.start, global_step)
 
     def mark_checkpoint(self, folder: Path) -> None:
-        """The trainer has saved a checkpoint of its own in `folder`."""
+        """The trainer is about to save a checkpoint of its own in `folder`."""
         resuming.mark_checkpoint(folder, self.run.place.session.id, self.index.next, self.updates)
 
     # ---------------------------------------------------------------- rollouts
@@ -146,7 +146,7 @@ class LiveSide:
         say(MARK, f"Successfully load ckpt from {path}", "green")
 
     def _give_ckpt(self, path: Path, index: int, load: Load, save: Save, about: dict[str, Any]) -> None:
-        self.meeting.look_around()
+        self.meeting.require_partner("rollout", self.index.next)
         if self.wait.is_listed(path) and self.is_ours(path):
             self._go_on_with(path, index, load, about)
             return
@@ -236,7 +236,7 @@ class GivenRollouts:
         self._side = side
 
     def begin(self, prompts: DataProto) -> Call | None:
-        self._side.meeting.look_around()
+        self._side.meeting.require_partner("ckpt", self._side.updates)
         call = self._side.identify(prompts)
         if call is not None:
             self._side.run.report("generating", global_step=call.global_step, calls=call.index)

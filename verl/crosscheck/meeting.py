@@ -12,6 +12,7 @@ from verl.crosscheck.console import MARK, say
 from verl.crosscheck.errors import ResumeError
 from verl.crosscheck.exchange import cards, filesystem, layout
 from verl.crosscheck.exchange.artefacts import of_session
+from verl.crosscheck.exchange.cards import EndState
 from verl.crosscheck.exchange.own_run import OwnRun
 from verl.crosscheck.exchange.peer import Peer, Sighting
 from verl.crosscheck.exchange.retention import lost
@@ -31,7 +32,13 @@ class Meeting:
 
     def __init__(self, run: OwnRun, trainer: TrainerConfig, clock: Clock) -> None:
         self._run, self._trainer, self._clock = run, trainer, clock
-        self._peer = Peer(run.place.session.folder, OTHER[run.place.mode], trainer.share_data_silence_s, clock)
+        self._peer = Peer(
+            run.place.session.folder,
+            OTHER[run.place.mode],
+            trainer.share_data_silence_s,
+            clock,
+            run.card.others_before,
+        )
         self._configured: int | None = None
         self._compared: int | None = None
 
@@ -59,6 +66,20 @@ class Meeting:
             self._compare(seen, {}, {})
         self._require_no_loss(seen)
         self._configured = seen.number
+
+    def require_partner(self, kind: str, index: int) -> None:
+        """As `look_around`, before this run begins what only makes sense with the other one.
+
+        Args:
+            kind, index: what this run will need next of the other one.
+
+        Raises:
+            PeerFailedError: it has failed, or was interrupted, and that will not come.
+            AgreementError, ResumeError: see `look_around`.
+        """
+        seen = self.look_around()
+        if seen is not None and seen.end is not None and seen.end.state is not EndState.FINISHED:
+            self._peer.require_hope(kind, index)
 
     def require_agreement(self) -> None:
         """Compare configurations and facts, before something of the other run is used for the first time.

@@ -49,9 +49,10 @@ def start_of(config: Any) -> Start:
 
 
 def mark_checkpoint(folder: Path, session: str, calls: int, updates: int) -> None:
-    """Write into a run's own checkpoint where in the exchange it was saved.
+    """Write where in the exchange a run's own checkpoint is saved; before the rest of it, so that none is without.
 
     Args:
+        folder: the checkpoint's; made if missing.
         calls, updates: indexes of the next rollout and of the next exchanged checkpoint.
 
     Raises:
@@ -60,6 +61,7 @@ def mark_checkpoint(folder: Path, session: str, calls: int, updates: int) -> Non
     mark = {"session": session, "calls": calls, "updates": updates}
     path = folder / CHECKPOINT_MARK
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         publish_json(path, {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, **mark}, replace=True)
     except OSError as e:
         raise PublishError(

@@ -57,6 +57,7 @@ def card_of(config: Any, mode: ShareMode) -> Card:
         world_size=world_size_of(config),
         strategy=str(OmegaConf.select(config, "actor_rollout_ref.actor.strategy")),
         start=start_of(config),
+        others_before=0,
         config=without_secrets(resolved, os.environ),
     )
 

@@ -129,7 +129,7 @@ class ShareDataTest:
             side.begin_at(global_step)
 
     def mark_checkpoint(self, folder: Path) -> None:
-        """The trainer has saved an own checkpoint in `folder`: note there where in the exchange that was."""
+        """The trainer is about to save an own checkpoint in `folder`: note there where in the exchange that is."""
         if (side := self._configured()) is not None:
             side.mark_checkpoint(folder)
 

@@ -125,6 +125,7 @@ CARD = Card(
     world_size=16,
     strategy="megatron",
     start=Start(3, 4, 3, "cd"),
+    others_before=1,
     config={"a": {"b": [1, None, "\u4e2d"]}},
 )
 

@@ -66,6 +66,8 @@ class Card:
         mode: "ckpt" or "rollout".
         process: what identifies its main program on its host: pid, start, boot and pid namespace; see `processes`.
         started: wall-clock time of its host, for people; never compared.
+        others_before: number of the last run of the other mode in the session that was over when this one began: it is
+            another one that this run waits for. 0 if there was none.
         config: its resolved configuration without secrets.
     """
 
@@ -80,6 +82,7 @@ class Card:
     world_size: int
     strategy: str
     start: Start
+    others_before: int
     config: dict[str, Any]
 
     @property
@@ -160,6 +163,7 @@ _CARD: Fields = {
     "world_size": (int,),
     "strategy": (str,),
     "start": (dict,),
+    "others_before": (int,),
     "config": (dict,),
 }
 _START: Fields = {"global_step": (int,), "calls": (int,), "updates": (int,), "session": (str, type(None))}

@@ -52,24 +52,26 @@ class Peer:
         session: the session's folder.
         mode: the other run's.
         silence_s: how long nothing may change before it counts as dead.
+        before: number of the last run of that mode that was over when this run began; it and earlier ones do not count.
     """
 
-    def __init__(self, session: Path, mode: str, silence_s: float, clock: Clock) -> None:
+    def __init__(self, session: Path, mode: str, silence_s: float, clock: Clock, before: int = 0) -> None:
         self.mode = mode
+        self._before = before
         self._session, self._silence_s, self._clock = session, silence_s, clock
         self._seen: dict[str, object] = {}
         self._changed_s: dict[str, float] = {}
         self._card: tuple[int, Card] | None = None
 
     def look(self) -> Sighting | None:
-        """The other run now; None if there has been none in this session.
+        """The other run now; None if there has been none in this session since this run began.
 
         Raises:
             DamagedError: a file of it is not what it should be.
             DirectoryError: the session's folder is gone.
         """
         number = newest_run(self._session, self.mode)
-        if number is None:
+        if number is None or number <= self._before:
             return None
         names = layout.RunNames(layout.run_folder(self._session, self.mode, number))
         if self._card is None or self._card[0] != number:

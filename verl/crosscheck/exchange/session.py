@@ -233,9 +233,20 @@ def _join(root: Path, session: Session, card: Card) -> Place:
     place = Place(root, session, card.mode, number, card.run_id)
     with _prepared(place.names.folder) as stage:
         start = card.start if card.start.session == session.id else Start(card.start.global_step)
-        _fill_run(stage, replace(card, session_id=session.id, start=start))
+        before = _others_before(session, card.mode)
+        _fill_run(stage, replace(card, session_id=session.id, start=start, others_before=before))
         rename_new_folder(stage, place.names.folder)
     return place
+
+
+def _others_before(session: Session, mode: str) -> int:
+    """Number of the current run of the other mode if that is over; 0 if it may still live, or there is none."""
+    number = newest_run(session.folder, OTHER[mode])
+    if number is None:
+        return 0
+    run = session.run(OTHER[mode], number)
+    over = cards.read_end(run) is not None or is_running(cards.read_card(run).process) is False
+    return number if over else number - 1
 
 
 def _begin(root: Path, before: Session | None, card: Card) -> Place:
@@ -252,7 +263,7 @@ def _begin(root: Path, before: Session | None, card: Card) -> Place:
         disk.mkdir(layout.runs_folder(stage))
         run = layout.run_folder(stage, card.mode, 1)
         disk.mkdir(run)
-        _fill_run(run, replace(card, session_id=session.id, start=Start(base_step)))
+        _fill_run(run, replace(card, session_id=session.id, start=Start(base_step), others_before=0))
         rename_new_folder(stage, session.folder)
     disk.flush_path(session.folder.parent)
     return place

@@ -61,8 +61,8 @@ class RayPPOTrainer(_upstream.RayPPOTrainer):
         return result
 
     def _save_checkpoint(self) -> None:
-        super()._save_checkpoint()
         self.crosscheck.mark_checkpoint(own_checkpoint(self.config, self.global_steps))
+        super()._save_checkpoint()
 
     def _update_actor(self, batch: DataProto) -> DataProto:
         output = super()._update_actor(batch)
