@@ -20,6 +20,10 @@ class MalformedError(Exception):
     """Something in a file is not as the format says; becomes a DamagedError once the path is known."""
 
 
+class ForeignError(MalformedError):
+    """The file is nothing of this format, and so nobody's to throw away."""
+
+
 def checked_shape(shape: object) -> tuple[int, ...]:
     """The shape, if it is a list of at most MAX_DIMENSIONS sizes that an array can have."""
     if (

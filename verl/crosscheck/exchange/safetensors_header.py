@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from verl.crosscheck.errors import DamagedError
-from verl.crosscheck.exchange.limits import MAX_HEADER_BYTES, MalformedError
+from verl.crosscheck.exchange.limits import MAX_HEADER_BYTES, ForeignError, MalformedError
 
 SCHEMA = "verl-crosscheck.record/"
 VERSION = "1"
@@ -57,9 +57,8 @@ def _read_about(path: Path) -> dict[str, Any]:
 
 def damaged(path: Path, problem: object) -> DamagedError:
     """The error for the user: which file, what is wrong with it, what to do."""
-    return DamagedError(
-        f"{path}: not a usable record: {problem}. Nothing of it was used. If you do not need it, type rm {str(path)!r}"
-    )
+    advice = "" if isinstance(problem, ForeignError) else f" If you do not need it, type rm {str(path)!r}"
+    return DamagedError(f"{path}: not a usable record: {problem}. Nothing of it was used.{advice}")
 
 
 def open_file(path: Path) -> BinaryIO:
@@ -76,7 +75,7 @@ def open_file(path: Path) -> BinaryIO:
 def check_fixed(fixed: bytes, size: int) -> None:
     """Checks what stands at fixed places: kind of file, version, size, length of the header."""
     if not fixed.startswith(OPENING, LENGTH_BYTES):
-        raise MalformedError(_foreign(fixed, size))
+        raise ForeignError(_foreign(fixed, size))
     if not fixed.startswith(BEFORE_SIZE, LENGTH_BYTES):
         found = fixed[LENGTH_BYTES + len(OPENING) :].split(b'"')[0]
         raise MalformedError(f"format version {VERSION} expected, {show(found)} found; both runs need the same release")

@@ -1,0 +1,243 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""What `verl-crosscheck clean` would delete, and the deleting: only names that the exchange gives, never through links.
+
+What earlier sessions left goes; with `everything`, what the current one left as well, once both its runs have ended.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from verl.crosscheck.cli.holdings import earlier_folders, names_in, size_bytes, staged
+from verl.crosscheck.cli.terminal import printable
+from verl.crosscheck.clock import Clock
+from verl.crosscheck.errors import DamagedError, DirectoryError, SessionError
+from verl.crosscheck.exchange import cards, filesystem, layout
+from verl.crosscheck.exchange.artefacts import session_of
+from verl.crosscheck.exchange.layout import Layout
+from verl.crosscheck.exchange.processes import is_running
+from verl.crosscheck.exchange.publish import discard
+from verl.crosscheck.exchange.session import OTHER, WRITES, Session, current_session, is_live, read_session
+
+
+@dataclass(frozen=True)
+class Item:
+    """Something to delete, by its path below the directory.
+
+    Args:
+        refused: why it stays nevertheless; empty if it does not.
+    """
+
+    path: str
+    size_bytes: int
+    why: str
+    refused: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What would go.
+
+    Args:
+        living: runs that this host knows to live, or that may live on another one; nothing goes before they have ended.
+    """
+
+    directory: str
+    session: int
+    items: tuple[Item, ...]
+    living: tuple[str, ...]
+
+    @property
+    def going(self) -> list[Item]:
+        return [item for item in self.items if not item.refused]
+
+
+def plan(root: Path, *, everything: bool) -> Plan:
+    """Look, and change nothing.
+
+    Args:
+        everything: the current session too.
+
+    Raises:
+        DirectoryError: no two runs have used this directory, or links stand in for its folders.
+        DamagedError: the current session cannot be read.
+    """
+    places = Layout(root)
+    session = _require_exchange(places)
+    return Plan(
+        directory=str(root),
+        session=session.number,
+        items=tuple(_items(places, session, everything=everything)),
+        living=tuple(_living(session)),
+    )
+
+
+def require_all_ended(root: Path, silence_s: float, clock: Clock, tell: Callable[[str], object]) -> None:
+    """Return once it is certain, as far as this host can know, that no run of the current session lives.
+
+    Args:
+        silence_s: how long to look at a run of another host that has not told of its end.
+
+    Raises:
+        SessionError: one lives; nothing was deleted.
+    """
+    session = _require_exchange(Layout(root))
+    for mode in OTHER:
+        run = session.newest(mode)
+        if run is None:
+            continue
+        try:
+            if not is_live(run, silence_s=silence_s, clock=clock, tell=tell):
+                continue
+            identity = cards.read_card(run).identity
+        except (DamagedError, FileNotFoundError):  # no run that could write: each of its reports would fail
+            continue
+        raise SessionError(
+            f"{identity} lives in {session.folder}, so nothing was deleted. End it first, or wait for it"
+        )
+
+
+def carry_out(made: Plan, gone: Callable[[Item], object]) -> list[tuple[Item, str]]:
+    """Delete what a plan names. Returns what could not be, with the reason.
+
+    The folder of a session goes before its artefacts, so that a run which starts meanwhile begins another session.
+
+    Args:
+        gone: called after each.
+
+    Raises:
+        SessionError: another session has begun meanwhile; the rest is left alone.
+    """
+    root, failed = Path(made.directory), []
+    for item in made.going:
+        current = current_session(root)
+        if current is not None and current.number != made.session:
+            raise SessionError(f"session {current.number} has begun in {root} meanwhile; the rest was left alone")
+        try:
+            _remove(root / item.path)
+        except OSError as e:
+            failed.append((item, e.strerror or str(e)))
+        else:
+            gone(item)
+    with suppress(OSError):  # not empty, which is what it mostly is
+        filesystem.active().rmdir(Layout(root).sessions)
+    return failed
+
+
+def _remove(path: Path) -> None:
+    if path.name.startswith(layout.STAGING_PREFIX):
+        with suppress(FileNotFoundError):
+            filesystem.active().remove(path)
+    else:
+        discard(path)
+
+
+def _require_exchange(places: Layout) -> Session:
+    for folder in (places.sessions, places.doctor):
+        if folder.is_symlink():
+            raise DirectoryError(f"{folder} is a symbolic link, which no run makes; nothing was deleted")
+    session = current_session(places.root)
+    if session is None:
+        raise DirectoryError(
+            f"{places.root} holds no session of two runs, so nothing here is known to be theirs; nothing was deleted"
+        )
+    return session
+
+
+def _items(places: Layout, session: Session, *, everything: bool) -> Iterator[Item]:
+    root = places.root
+    for folder in earlier_folders(places, session):
+        why = "artefacts of no session" if folder == places.unknown else "an earlier session"
+        yield _item(root, folder, why, _session_refusal(folder))
+    if everything:
+        yield _item(root, session.folder, "the current session: who took part")
+    yield from _artefacts(places, session, everything=everything)
+    for path in staged(places):
+        if everything and path.is_relative_to(session.folder):
+            continue
+        if not any(path.is_relative_to(folder) for folder in earlier_folders(places, session)):
+            yield _item(root, path, "left in preparation by a run that has ended")
+    if everything and places.doctor.name in names_in(root):
+        yield _item(root, places.doctor, "notes of verl-crosscheck doctor")
+
+
+def _artefacts(places: Layout, session: Session, *, everything: bool) -> Iterator[Item]:
+    """Those in the directory itself: the current session's, and what earlier ones left when nobody has put it aside."""
+    names = names_in(places.root)
+    earlier = _ids(places, session)
+    for kind in WRITES.values():
+        for index in layout.artefacts(names, kind):
+            path = places.artefact(kind, index)
+            made_in = session_of(path)
+            if made_in is not None and made_in in earlier:
+                yield _item(places.root, path, f"of session {earlier[made_in]}, an earlier one")
+            elif everything:
+                whose = "of the current session" if made_in == session.id else "of no session of this directory"
+                yield _item(places.root, path, whose)
+
+
+def _ids(places: Layout, session: Session) -> dict[str, int]:
+    """Number by id of the earlier sessions that can be read."""
+    found = {}
+    for number in layout.session_numbers(names_in(places.sessions)):
+        with suppress(DamagedError, OSError):
+            each = read_session(places.session(number))
+            if number < session.number:
+                found[each.id] = number
+    return found
+
+
+def _item(root: Path, path: Path, why: str, refused: str = "") -> Item:
+    return Item(path.relative_to(root).as_posix(), size_bytes(path), why, refused or _refusal(path))
+
+
+def _refusal(path: Path) -> str:
+    """Why something may not be deleted: it is a link, or not all of it is this user's."""
+    if path.is_symlink():
+        return "is a symbolic link, which no run makes"
+    for each in _all_below(os.fspath(path)):
+        try:
+            owner = os.lstat(each).st_uid
+        except OSError:
+            continue
+        if owner != os.geteuid():
+            where = "it" if each == os.fspath(path) else printable(os.path.relpath(each, path))
+            return f"{where} belongs to user {owner}"
+    return ""
+
+
+def _session_refusal(folder: Path) -> str:
+    """An earlier session's run that still lives on this host was given up for dead; its files stay until it ends."""
+    runs = layout.runs_folder(folder)
+    for name in names_in(runs):
+        names = layout.RunNames(runs / name)
+        with suppress(DamagedError, OSError):
+            if cards.read_end(names) is None and is_running(cards.read_card(names).process):
+                return f"its run {name} still lives on this host"
+    return ""
+
+
+def _living(session: Session) -> Iterator[str]:
+    for mode in OTHER:
+        run = session.newest(mode)
+        with suppress(DamagedError, OSError):
+            if run is None or cards.read_end(run) is not None:
+                continue
+            card = cards.read_card(run)
+            here = is_running(card.process)
+            if here is not False:
+                yield f"{card.identity} {'lives' if here else 'may live on its host'}"
+
+
+def _all_below(path: str) -> Iterator[str]:
+    yield path
+    if os.path.islink(path) or not os.path.isdir(path):  # noqa: PTH114, PTH112
+        return
+    for folder, folders, files in os.walk(path):
+        for name in (*folders, *files):
+            yield os.path.join(folder, name)  # noqa: PTH118

@@ -1,0 +1,262 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""`verl-crosscheck doctor`: can two runs meet in a directory, as seen from this host."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from verl.crosscheck.cli import doctor_notes
+from verl.crosscheck.cli.doctor_checks import Bench, Check, Verdict, file_clock_s, run_checks, scratch
+from verl.crosscheck.cli.doctor_notes import Found, Note
+from verl.crosscheck.cli.estimate import Estimate, estimate, parameters_of
+from verl.crosscheck.cli.mounts import Mount, mount_of
+from verl.crosscheck.cli.terminal import (
+    ATTENTION,
+    console,
+    count,
+    data,
+    duration,
+    ended_by_signals,
+    expanded,
+    print_json,
+    reported,
+)
+from verl.crosscheck.clock import SystemClock
+from verl.crosscheck.exchange import directory, filesystem
+from verl.crosscheck.exchange.free_space import readable
+from verl.crosscheck.exchange.layout import Layout
+
+SCHEMA = "verl-crosscheck/doctor"
+SCHEMA_VERSION = 1
+_STYLES = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.FAILED: "bold red"}
+_NARROW = 100
+"""Columns of a terminal below which advice stands under what was found."""
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Everything that was found out; what `--json` prints."""
+
+    directory: str
+    host: str
+    verdict: Verdict
+    checks: tuple[Check, ...]
+    mount: Mount | None
+    estimate: Estimate | None
+    notes: tuple[Found, ...]
+    schema: str = SCHEMA
+    schema_version: int = SCHEMA_VERSION
+
+
+@click.command()
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--model", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Folder of the model.")
+@click.option("--parameters", type=click.FloatRange(min=1), help="Number of its parameters instead, such as 7e9.")
+@click.option("--keep", type=click.IntRange(min=2), default=2, show_default=True, help="trainer.share_data_keep_ckpts.")
+@click.option("--keep-all", is_flag=True, help="As trainer.share_data_keep_ckpts=null; needs --steps.")
+@click.option("--steps", type=click.IntRange(min=0), default=0, help="Steps of the run, to count rollouts for.")
+@click.option("--rows", type=click.IntRange(min=0), default=0, help="Rows of a rollout: prompts x responses to each.")
+@click.option("--tokens", type=click.IntRange(min=0), default=0, help="Tokens of a row, prompt and response.")
+@click.option(
+    "--megabytes", type=click.IntRange(min=1), default=64, show_default=True, help="Written and read for throughput."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@reported
+def doctor(
+    directory: Path,
+    model: Path | None,
+    parameters: float | None,
+    keep: int,
+    keep_all: bool,
+    steps: int,
+    rows: int,
+    tokens: int,
+    megabytes: int,
+    as_json: bool,
+) -> None:
+    """Try out whether two runs can meet in DIR, from this host.
+
+    Makes DIR if it is not there, works in a scratch folder that no run looks at and removes it, and leaves a note for
+    the doctors of other hosts in DIR/doctor. Harmless while runs use DIR. Run it on both hosts, then again on the first
+    one: then each has seen the other's note.
+
+    With --model or --parameters, the free space is held against what checkpoints need: 12 bytes a parameter (float32
+    weights and Adam's two moments, as upstream's FSDP saves them), times those kept and one being written. With
+    --steps, --rows and --tokens, rollouts are added, at 11 bytes a token.
+
+    Exit status: 0 it will do, maybe with warnings; 1 a check failed; 2 wrong usage, or DIR cannot be used at all.
+    """
+    if model and parameters:
+        raise click.UsageError("--model and --parameters say the same: give one of them.")
+    if keep_all and not steps:
+        raise click.UsageError("--keep-all needs --steps: how many checkpoints will there be?")
+    wanted = None
+    if model or parameters:
+        size, source = parameters_of(model) if model else (int(parameters or 0), "--parameters")
+        wanted = estimate(size, source, keep=None if keep_all else keep, steps=steps, rows=rows, tokens=tokens)
+    with ended_by_signals():
+        found = _examine(Path(expanded(directory)), megabytes * 1_000_000, wanted, None if as_json else console())
+    if as_json:
+        print_json(found)
+    if found.verdict is Verdict.FAILED:
+        raise SystemExit(ATTENTION)
+
+
+def _examine(path: Path, size_bytes: int, wanted: Estimate | None, out: Console | None) -> Diagnosis:
+    """Check, and show each result as soon as it is there."""
+    host, checks = socket.gethostname(), []
+    with _warnings() as warnings:
+        root = directory.open_directory(path, key="trainer.share_data_dir")
+    places, mount = Layout(root), mount_of(root)
+    if out:
+        out.print(data(f"{root} from host {host}", "bold"))
+        out.print()
+    with scratch(places) as folder:
+        for check in _all_checks(root, warnings, mount, Bench(folder, SystemClock(), size_bytes), wanted):
+            checks.append(check)
+            if out:
+                out.print(_line(check, out.width))
+        notes = tuple(doctor_notes.read_notes(places, host, file_clock_s(folder)))
+    kind = f"{mount.kind} from {mount.source}" if mount else "not known"
+    seen = {each.note.host: each.note.visit for each in notes if each.note}
+    told = time.strftime("%Y-%m-%d %H:%M:%S %z")
+    doctor_notes.leave_note(places, Note(host, secrets.token_hex(8), told, kind, seen))
+    worst = max((check.verdict for check in checks), key=list(Verdict).index)
+    found = Diagnosis(str(root), host, worst, tuple(checks), mount, wanted, notes)
+    if out:
+        _show_notes(out, found)
+        out.print()
+        out.print(_conclusion(found), style=_STYLES[worst])
+    return found
+
+
+def _all_checks(
+    root: Path, warnings: list[str], mount: Mount | None, bench: Bench, wanted: Estimate | None
+) -> Iterator[Check]:
+    yield _directory_check(warnings)
+    yield _mount_check(mount)
+    yield from run_checks(bench)
+    yield _space_check(filesystem.active().free_bytes(root), wanted)
+
+
+def _directory_check(warnings: list[str]) -> Check:
+    if warnings:
+        return Check("directory", Verdict.WARNING, "; ".join(warnings), "Harmless where there is no other user")
+    return Check("directory", Verdict.OK, "is this user's, and nobody else can write in it or replace it")
+
+
+def _mount_check(mount: Mount | None) -> Check:
+    if mount is None:
+        return Check("file system", Verdict.OK, "the kernel does not tell which")
+    dubious = mount.kind in ("tmpfs", "ramfs", "overlay", "cifs", "smb3")
+    verdict = Verdict.WARNING if dubious else Verdict.OK
+    return Check("file system", verdict, f"{mount.kind} from {mount.source}", mount.caveat)
+
+
+def _space_check(free_bytes: int, wanted: Estimate | None) -> Check:
+    free = f"{readable(free_bytes)} free"
+    measured = {"free_bytes": float(free_bytes)}
+    if wanted is None:
+        advice = "--model PATH or --parameters N holds it against what a pair needs"
+        return Check("free space", Verdict.OK, free, advice, measured)
+    needed = f"{free}, {readable(wanted.needed_bytes)} needed: {_formula(wanted)}"
+    if free_bytes < wanted.needed_bytes:
+        missing = readable(wanted.needed_bytes - free_bytes)
+        return Check("free space", Verdict.FAILED, needed, f"{missing} are missing: free them", measured)
+    if free_bytes < 1.1 * wanted.needed_bytes:
+        return Check("free space", Verdict.WARNING, needed, "This is tight", measured)
+    return Check("free space", Verdict.OK, needed, "", measured)
+
+
+def _formula(wanted: Estimate) -> str:
+    number = wanted.steps if wanted.keep is None else wanted.keep + 1
+    text = (
+        f"{number} checkpoints of {readable(wanted.checkpoint_bytes)} ({wanted.parameters / 1e9:.3g} billion "
+        f"parameters, from {wanted.source}, 12 bytes each)"
+    )
+    if wanted.rollout_bytes:
+        return f"{text} and {wanted.steps} rollouts of {readable(wanted.rollout_bytes)}"
+    return f"{text}; rollouts are not counted"
+
+
+def _line(check: Check, width: int) -> Table:
+    line = Table.grid(padding=(0, 2, 0, 0))
+    line.add_column(width=7)
+    line.add_column(width=18)
+    line.add_column(overflow="fold", ratio=1)
+    line.add_row(data(check.verdict.value, _STYLES[check.verdict]), check.name, data(check.found))
+    if check.advice:
+        line.add_row("", "", data(check.advice, "dim" if check.verdict is Verdict.OK else ""))
+    return line
+
+
+def _show_notes(out: Console, found: Diagnosis) -> None:
+    out.print()
+    if not found.notes:
+        out.print("No other host has left a note in this directory yet. Run this command there as well.")
+    for each in found.notes:
+        out.print(_note(each))
+
+
+def _note(found: Found) -> Table:
+    note = found.note
+    if note is None:
+        text = f"{found.name}: cannot be used: {found.problem}"
+    else:
+        text = (
+            f"{note.host} was here {duration(found.age_s)} ago, as user {found.owner}, and sees {note.file_system}: "
+            "what it writes, this host reads. "
+        )
+        text += {
+            True: "It has seen this host's last note as well, so both directions work.",
+            False: "It has not seen this host's last note: run this command there again.",
+            None: "Run this command there once more, to see that it reads this host's note.",
+        }[found.sees_this_host]
+    line = Table.grid(padding=(0, 2, 0, 0))
+    line.add_column(width=7)
+    line.add_column(overflow="fold", ratio=1)
+    line.add_row(data("note", "green" if found.sees_this_host else "cyan"), data(text))
+    return line
+
+
+def _conclusion(found: Diagnosis) -> str:
+    number = {each: sum(check.verdict is each for check in found.checks) for each in Verdict}
+    failed, warned = number[Verdict.FAILED], number[Verdict.WARNING]
+    if failed:
+        return f"{count(failed, 'check')} failed: two runs cannot rely on this directory."
+    here = found.mount is not None and found.mount.is_local and not found.notes
+    for_whom = " by runs on this host" if here else ""
+    with_what = f", with {count(warned, 'warning')}" if warned else ""
+    return f"Usable{for_whom}{with_what}."
+
+
+@contextmanager
+def _warnings() -> Iterator[list[str]]:
+    """What the block warns of, in place of its being logged."""
+    lines: list[str] = []
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(record.getMessage())
+
+    logger, handler = logging.getLogger(directory.__name__), Handler()
+    propagate = logger.propagate
+    logger.addHandler(handler)
+    logger.propagate = False
+    try:
+        yield lines
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagate

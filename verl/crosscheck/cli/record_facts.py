@@ -1,0 +1,254 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""What is inside a rollout, or any other record, as facts. Imports torch, so only `show` imports it, when it runs.
+
+A record that was altered is refused as a whole; one that is whole may still be of anybody's making, so nothing is
+expected of its content: what does not look like prompts and responses is not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from verl.crosscheck.errors import DamagedError, SettingsError
+from verl.crosscheck.exchange.record import Record, read_record
+from verl.crosscheck.identity import Call
+
+SCORES = ("rm_scores", "token_level_scores", "token_level_rewards")
+"""Columns that hold a row's score, spread over its tokens; the first that is there is taken."""
+
+Decode = Callable[[list[int]], str]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column. `values` says what is in it: a range of numbers, or the first one."""
+
+    group: str
+    """`tensor`, `array`, or `echoed`: not in the file, taken from the batch of whoever asks."""
+    name: str
+    type: str
+    shape: tuple[int, ...]
+    values: str
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Tokens of a row, over all rows."""
+
+    what: str
+    shortest: int
+    mean: float
+    longest: int
+    width: int
+    """With padding."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row.
+
+    Args:
+        asked: start of its prompt, as text that was saved along.
+        prompt, response: decoded; None without a tokenizer.
+        score: None if there is none.
+    """
+
+    row: int
+    asked: str
+    prompt: str | None
+    response: str | None
+    prompt_tokens: int | None
+    response_tokens: int | None
+    score: float | None
+
+
+@dataclass(frozen=True)
+class RecordFacts:
+    """A record whose digest is right.
+
+    Args:
+        about: what it says of itself.
+        distinct_prompts: of a rollout; None for another record.
+        meta: keys of further values.
+    """
+
+    path: str
+    size_bytes: int
+    about: Mapping[str, Any]
+    distinct_prompts: int | None
+    columns: tuple[Column, ...]
+    lengths: tuple[Lengths, ...]
+    rows: tuple[Row, ...]
+    meta: tuple[str, ...]
+    kind: str = "record"
+
+
+def record_facts(path: Path, rows: int, decode: Decode | None = None) -> RecordFacts:
+    """What is in a file.
+
+    Args:
+        rows: how many rows to show.
+        decode: from token ids to text.
+
+    Raises:
+        DamagedError: not a record, not as it was written, or a rollout without its call.
+    """
+    record = read_record(path)
+    call = _call(path, record)
+    tokens = Tokens.of(record)
+    scores = _scores(record)
+    echoed = record.meta.get("echoed", [])
+    return RecordFacts(
+        path=str(path),
+        size_bytes=path.lstat().st_size,
+        about=record.about,
+        distinct_prompts=None if call is None else len(set(call.prompts.digests)),
+        columns=(
+            *(Column("tensor", name, _type(each), tuple(each.shape), _values(each)) for name, each in _tensors(record)),
+            *(
+                Column("array", name, str(each.dtype), tuple(each.shape), _first(each))
+                for name, each in record.arrays.items()
+            ),
+            *(Column("echoed", str(name), "", (), "") for name in (echoed if isinstance(echoed, list) else [])),
+        ),
+        lengths=tuple(tokens.lengths()) if tokens else (),
+        rows=tuple(_rows(rows, call, tokens, scores, decode)),
+        meta=tuple(name for name in record.meta if name not in ("call", "columns", "echoed")),
+    )
+
+
+def tokenizer(path: str) -> Decode:
+    """Decodes with the tokenizer of a model's folder, or of one that was downloaded before.
+
+    Raises:
+        SettingsError: there is none.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        found = AutoTokenizer.from_pretrained(path, local_files_only=True)
+    except Exception as e:  # transformers raises whatever its parsers do
+        reason = str(e).strip().partition("\n")[0]
+        raise SettingsError(f"--tokenizer {path!r} cannot be loaded: {reason or type(e).__name__}") from None
+
+    def decode(ids: list[int]) -> str:
+        try:
+            return str(found.decode(ids, skip_special_tokens=False))
+        except Exception as e:
+            raise SettingsError(f"--tokenizer {path!r} cannot decode these tokens: {type(e).__name__}: {e}") from None
+
+    return decode
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Prompts (B rows, P tokens) and responses (B, R) of a batch, with the mask (B, P + R) of what is no padding."""
+
+    prompts_BP: torch.Tensor
+    responses_BR: torch.Tensor
+    mask_BT: torch.Tensor
+
+    @classmethod
+    def of(cls, record: Record) -> Tokens | None:
+        """None for a record whose columns are not of this form."""
+        found = [record.tensors.get(name) for name in ("prompts", "responses", "attention_mask")]
+        tensors = [each for each in found if each is not None and each.dim() == 2]
+        if len(tensors) != 3 or any(each.is_floating_point() or each.is_complex() for each in tensors):
+            return None
+        prompts, responses, mask = tensors
+        rows = prompts.shape[0]
+        if mask.shape != (rows, prompts.shape[1] + responses.shape[1]) or responses.shape[0] != rows or not rows:
+            return None
+        return cls(prompts, responses, mask != 0)
+
+    @property
+    def width(self) -> int:
+        """Tokens of a prompt with padding."""
+        return int(self.prompts_BP.shape[1])
+
+    def prompt(self, row: int) -> list[int]:
+        """Token ids without padding."""
+        return [int(each) for each in self.prompts_BP[row][self.mask_BT[row, : self.width]]]
+
+    def response(self, row: int) -> list[int]:
+        return [int(each) for each in self.responses_BR[row][self.mask_BT[row, self.width :]]]
+
+    def lengths(self) -> Iterator[Lengths]:
+        for what, mask in (("prompt", self.mask_BT[:, : self.width]), ("response", self.mask_BT[:, self.width :])):
+            counts = mask.sum(dim=1)
+            mean = float(counts.double().mean())
+            yield Lengths(what, int(counts.min()), mean, int(counts.max()), mask.shape[1])
+
+
+def _call(path: Path, record: Record) -> Call | None:
+    if record.about.get("kind") != "rollout":
+        return None
+    try:
+        return Call.from_json(record.meta["call"])
+    except (KeyError, TypeError, ValueError, AttributeError) as e:
+        raise DamagedError(
+            f"{path} calls itself a rollout, and the call that it answers cannot be read ({e!r})"
+        ) from None
+
+
+def _rows(
+    number: int, call: Call | None, tokens: Tokens | None, scores: torch.Tensor | None, decode: Decode | None
+) -> Iterator[Row]:
+    there = tokens.prompts_BP.shape[0] if tokens else len(call.prompts.digests) if call else 0
+    for row in range(min(number, there)):
+        prompt, response = (tokens.prompt(row), tokens.response(row)) if tokens else (None, None)
+        known = call is not None and row < len(call.prompts.digests)
+        yield Row(
+            row=row,
+            asked=call.prompts.preview(row) if call is not None and known else "",
+            prompt=decode(prompt) if decode and prompt is not None else None,
+            response=decode(response) if decode and response is not None else None,
+            prompt_tokens=None if prompt is None else len(prompt),
+            response_tokens=None if response is None else len(response),
+            score=float(scores[row]) if scores is not None and row < len(scores) else None,
+        )
+
+
+def _scores(record: Record) -> torch.Tensor | None:
+    """Sum over the tokens of each row."""
+    for name in SCORES:
+        found = record.tensors.get(name)
+        if found is not None and found.dim() == 2 and found.is_floating_point():
+            return found.double().sum(dim=1)
+    return None
+
+
+def _tensors(record: Record) -> Iterator[tuple[str, torch.Tensor]]:
+    yield from record.tensors.items()
+
+
+def _type(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _values(tensor: torch.Tensor) -> str:
+    """Range of the numbers, and how many are none."""
+    if not tensor.numel() or tensor.is_complex():
+        return ""
+    numbers = tensor.double() if tensor.is_floating_point() else tensor.long()
+    finite = numbers[torch.isfinite(numbers)] if tensor.is_floating_point() else numbers
+    odd = numbers.numel() - finite.numel()
+    note = f", {odd} not finite" if odd else ""
+    if not finite.numel():
+        return note.removeprefix(", ")
+    least, most = finite.min().item(), finite.max().item()
+    return (f"{least:.4g}" if least == most else f"{least:.4g} to {most:.4g}") + note
+
+
+def _first(array: Any) -> str:
+    """The first cell, shortened."""
+    if not array.size:
+        return ""
+    text = repr(array.reshape(-1)[0].tolist() if hasattr(array.reshape(-1)[0], "tolist") else array.reshape(-1)[0])
+    return text if len(text) <= 60 else f"{text[:57]}..."

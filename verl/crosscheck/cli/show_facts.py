@@ -1,0 +1,159 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""What is inside one thing of an exchange directory, as facts: a checkpoint, a run, a session."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from verl.crosscheck.agreement import flatten
+from verl.crosscheck.cli.holdings import names_in
+from verl.crosscheck.errors import DirectoryError
+from verl.crosscheck.exchange import cards, layout
+from verl.crosscheck.exchange.layout import Layout, RunNames
+from verl.crosscheck.exchange.manifest import read_checked
+from verl.crosscheck.exchange.session import OTHER, read_session
+
+_NUMBER = re.compile(r"[0-9]+")
+_GROUPED = 4
+"""Files of one pattern that are shown one by one; more stand in one line."""
+
+
+@dataclass(frozen=True)
+class FileGroup:
+    """Files of a checkpoint whose names differ in numbers alone, as the shards of ranks do."""
+
+    name: str
+    """With `*` for the numbers if there are several."""
+    files: int
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class CheckpointFacts:
+    """A checkpoint that is complete and as it was written.
+
+    Args:
+        about: what it says of itself, see docs/format.md.
+        files: size by name.
+    """
+
+    path: str
+    size_bytes: int
+    about: Mapping[str, Any]
+    files: Mapping[str, int]
+    kind: str = "checkpoint"
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What a run wrote of itself.
+
+    Args:
+        settings: its configuration by dotted key.
+        facts: what its trainer found out of model, tokenizer and data; None if it has not.
+        end: None if it has not told of one.
+    """
+
+    path: str
+    card: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    progress: Mapping[str, Any] | None
+    end: Mapping[str, Any] | None
+    facts: Mapping[str, Any] | None
+    kind: str = "run"
+
+
+@dataclass(frozen=True)
+class SessionContent:
+    """A session's folder: who took part, and the artefacts that were put aside into it."""
+
+    path: str
+    number: int
+    id: str
+    base_step: int
+    runs: tuple[str, ...]
+    rollouts: tuple[int, ...]
+    checkpoints: tuple[int, ...]
+    kind: str = "session"
+
+
+def folder_facts(path: Path) -> CheckpointFacts | RunFacts | SessionContent:
+    """What a folder is.
+
+    Raises:
+        DamagedError: something of the exchange that is not what it should be.
+        DirectoryError: nothing of the exchange, or the whole of it.
+    """
+    names = names_in(path)
+    places = Layout(path)
+    if RunNames(path).card.name in names:
+        return run_facts(path)
+    if layout.SESSION in names:
+        return session_content(path)
+    if layout.MANIFEST in names or layout.is_of_kind(path.name, "ckpt"):
+        return checkpoint_facts(path)
+    if places.sessions.name in names:
+        raise DirectoryError(f"{path} is a whole exchange directory: type verl-crosscheck status {path}")
+    raise DirectoryError(
+        f"{path} is nothing of an exchange. Name a rollout (rollout_0), a checkpoint (ckpt_0), or the folder of a run "
+        "(sessions/session_1/runs/ckpt_1)"
+    )
+
+
+def checkpoint_facts(path: Path) -> CheckpointFacts:
+    """A checkpoint, every file of which has been found with its size. Raises DamagedError."""
+    manifest = read_checked(path)
+    return CheckpointFacts(str(path), sum(manifest.files.values()), manifest.about, manifest.files)
+
+
+def run_facts(path: Path) -> RunFacts:
+    """What a run wrote of itself. Raises DamagedError."""
+    names = RunNames(path)
+    card, progress, end = cards.read_card(names), cards.read_progress(names), cards.read_end(names)
+    plain = asdict(card)
+    return RunFacts(
+        path=str(path),
+        settings=flatten(plain.pop("config")),
+        card=plain,
+        progress=asdict(progress) if progress else None,
+        end={**asdict(end), "state": end.state.value} if end else None,
+        facts=cards.read_facts(names),
+    )
+
+
+def session_content(path: Path) -> SessionContent:
+    """A session's folder. Raises DamagedError."""
+    session, names = read_session(path), names_in(path)
+    runs = names_in(layout.runs_folder(path))
+    return SessionContent(
+        path=str(path),
+        number=session.number,
+        id=session.id,
+        base_step=session.base_step,
+        runs=tuple(f"{mode}_{number}" for mode in OTHER for number in layout.run_numbers(runs, mode)),
+        rollouts=tuple(layout.artefacts(names, "rollout")),
+        checkpoints=tuple(layout.artefacts(names, "ckpt")),
+    )
+
+
+def grouped(files: Mapping[str, int]) -> list[FileGroup]:
+    """Files by name, many of one pattern in one entry."""
+    patterns: dict[str, list[str]] = {}
+    for name in sorted(files):
+        patterns.setdefault(_NUMBER.sub("*", name), []).append(name)
+    found = []
+    for pattern, names in patterns.items():
+        if len(names) > _GROUPED:
+            found.append(FileGroup(pattern, len(names), _sum(files, names)))
+        else:
+            found += [FileGroup(name, 1, files[name]) for name in names]
+    return found
+
+
+def _sum(files: Mapping[str, int], names: Iterable[str]) -> int:
+    return sum(files[name] for name in names)

@@ -1,0 +1,162 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""`verl-crosscheck show` for people: from facts to tables. Reads nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from verl.crosscheck.cli.show_facts import CheckpointFacts, RunFacts, SessionContent, grouped
+from verl.crosscheck.cli.terminal import count, data
+from verl.crosscheck.exchange.free_space import readable
+
+if TYPE_CHECKING:
+    from verl.crosscheck.cli.record_facts import Column, RecordFacts, Row
+
+_PICKLES = (
+    "The tensors lie in files of torch.save (*.pt), which are Python pickles: opening one runs whatever code is in it, "
+    "so nothing in them is listed here."
+)
+
+
+def record_view(facts: RecordFacts) -> Iterator[RenderableType]:
+    """A rollout, or another record."""
+    yield _title(facts.path, readable(facts.size_bytes))
+    yield _pairs({**facts.about, **_some("distinct prompts", facts.distinct_prompts)})
+    yield Text()
+    yield _columns(facts.columns)
+    if facts.lengths:
+        yield Text()
+        for each in facts.lengths:
+            yield Text(
+                f"{each.what} tokens: {each.shortest} to {each.longest}, {each.mean:.1f} on average, "
+                f"padded to {each.width}"
+            )
+    if facts.meta:
+        yield data(f"further values: {', '.join(facts.meta)}", "dim")
+    for row in facts.rows:
+        yield Text()
+        yield from _row(row)
+
+
+def checkpoint_view(facts: CheckpointFacts) -> Iterator[RenderableType]:
+    """A checkpoint's manifest and files."""
+    yield _title(facts.path, readable(facts.size_bytes))
+    yield _pairs(facts.about)
+    yield Text()
+    table = _table("file", "size")
+    table.columns[1].justify = "right"
+    for group in grouped(facts.files):
+        more = f" ({group.files} files)" if group.files > 1 else ""
+        table.add_row(data(f"{group.name}{more}"), readable(group.size_bytes))
+    yield table
+    yield Text()
+    yield Text(_PICKLES, "dim")
+
+
+def run_view(facts: RunFacts, settings: bool) -> Iterator[RenderableType]:
+    """What a run wrote of itself."""
+    yield _title(facts.path, "a run")
+    versions = facts.card.get("versions") or {}
+    yield _pairs({name: value for name, value in facts.card.items() if name not in ("versions", "process")})
+    yield _pairs({"process": facts.card.get("process"), "versions": _listed(versions)})
+    for title, part in (("progress", facts.progress), ("end", facts.end)):
+        yield Text()
+        yield Text(title if part else f"{title}: not told yet", "bold")
+        if part:
+            yield _pairs(part)
+    yield Text()
+    if not settings:
+        known = "" if facts.facts is None else f" and {count(len(facts.facts), 'group')} of facts"
+        yield Text(f"{count(len(facts.settings), 'setting')}{known}: --settings prints them", "dim")
+        return
+    yield Text("settings", "bold")
+    yield _pairs(facts.settings)
+    if facts.facts is not None:
+        yield Text()
+        yield Text("facts", "bold")
+        yield _pairs(facts.facts)
+
+
+def session_view(facts: SessionContent) -> Iterator[RenderableType]:
+    """A session's folder."""
+    yield _title(facts.path, f"session {facts.number}")
+    yield _pairs(
+        {
+            "id": facts.id,
+            "begins after step": facts.base_step,
+            "runs": ", ".join(facts.runs),
+            "rollouts put aside here": len(facts.rollouts),
+            "checkpoints put aside here": ", ".join(f"ckpt_{index}" for index in facts.checkpoints) or 0,
+        }
+    )
+
+
+def _columns(columns: tuple[Column, ...]) -> Table:
+    table = _table("column", "type", "shape", "values")
+    table.columns[0].no_wrap = table.columns[1].no_wrap = table.columns[2].no_wrap = True
+    for each in columns:
+        if each.group == "echoed":
+            table.add_row(data(each.name), Text("not in the file: the reader's own", "dim"), "", "")
+        else:
+            shape = " x ".join(map(str, each.shape)) or "one"
+            kind = each.type if each.group == "tensor" else f"{each.type} (array)"
+            table.add_row(data(each.name), data(kind), shape, data(each.values, "dim"))
+    return table
+
+
+def _row(row: Row) -> Iterator[RenderableType]:
+    parts = [f"row {row.row}"]
+    if row.prompt_tokens is not None:
+        parts.append(f"{row.prompt_tokens} + {row.response_tokens} tokens")
+    if row.score is not None:
+        parts.append(f"score {row.score:.4g}")
+    yield Text(", ".join(parts), "bold")
+    if row.prompt is None:
+        yield Padding(_said("asked", row.asked), (0, 0, 0, 1))
+    else:
+        yield Padding(_said("prompt", row.prompt), (0, 0, 0, 1))
+        yield Padding(_said("response", row.response or ""), (0, 0, 0, 1))
+
+
+def _said(who: str, text: str) -> Table:
+    line = Table.grid(padding=(0, 2, 0, 0))
+    line.add_column(width=8)
+    line.add_column(overflow="fold")
+    line.add_row(Text(who, "dim"), data(text))
+    return line
+
+
+def _title(path: str, what: str) -> Text:
+    return Text.assemble(data(path, "bold"), (f"  {what}", "dim"), overflow="fold")
+
+
+def _pairs(values: Mapping[str, Any]) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(overflow="fold", max_width=50)
+    table.add_column(overflow="fold")
+    for name, value in values.items():
+        table.add_row(data(name, "dim"), data(value if isinstance(value, str) else json.dumps(value, default=str)))
+    return table
+
+
+def _listed(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items())
+
+
+def _some(name: str, value: Any) -> dict[str, Any]:
+    return {} if value is None else {name: value}
+
+
+def _table(*titles: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for title in titles:
+        table.add_column(title, overflow="fold")
+    return table

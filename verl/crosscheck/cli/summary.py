@@ -1,0 +1,125 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""Who waits for what, in a sentence or two. Pure functions from two runs to text."""
+
+from __future__ import annotations
+
+import re
+
+from verl.crosscheck.cli.sightings import Run, RunState
+from verl.crosscheck.cli.terminal import duration
+from verl.crosscheck.exchange.layout import kind_and_index
+
+_WAITING = re.compile(r"waiting for (?P<artefact>(?:rollout|ckpt)_[0-9]+)")
+
+
+def summary(one: Run, other: Run) -> str:
+    """What a pair of runs is about, the run that waits first."""
+    if one.state is RunState.NO_RUN and other.state is RunState.NO_RUN:
+        return "No run has taken part here yet."
+    if one.state is other.state is RunState.FINISHED:
+        return _finished(one, other)
+    first, second = (one, other) if _rank(one) <= _rank(other) else (other, one)
+    awaited = _awaited(first)
+    if awaited:
+        return _waits(first, awaited, second)
+    return f"{_sentence(first)} {_sentence(second)}"
+
+
+def _rank(run: Run) -> int:
+    """Who is spoken of first: who waits, then who ended in trouble, then who lives."""
+    if _awaited(run):
+        return 0
+    if run.state.needs_somebody:
+        return 1
+    return 2 if run.state.lives else 3
+
+
+def _waits(run: Run, awaited: str, other: Run) -> str:
+    since = _so_far(run)
+    begins = f"{_who(run)} waits for {awaited}"
+    if other.state is RunState.NO_RUN:
+        return (
+            f"{begins}{since}, and no run in mode {other.mode} has started: start the other run, with "
+            f"trainer.share_data={other.mode} and this same directory."
+        )
+    theirs = _awaited(other)
+    if theirs:
+        return f"{begins}{since}, and the {other.mode} run waits for {theirs}{_so_far(other)}."
+    if other.state.lives:
+        if _published(other, awaited):
+            return f"{begins}, which is there{since}; the {other.mode} run is {_doing(other)}."
+        if other.phase == f"saving {awaited}":
+            return f"{begins}; the {other.mode} run is saving it{_so_far(other)}."
+        return f"{begins}{since}; the {other.mode} run is {_doing(other)}{_so_far(other)}."
+    if _published(other, awaited):
+        return f"{begins}, which is there{since}. {_sentence(other)}"
+    hopeless = "" if other.state is RunState.SILENT else ", which will not come"
+    return f"{begins}{since}{hopeless}. {_sentence(other)}"
+
+
+def _finished(one: Run, other: Run) -> str:
+    steps = {one.global_step, other.global_step}
+    if len(steps) == 1:
+        return "Both runs finished" + ("." if one.global_step is None else f", after step {one.global_step}.")
+    return (
+        f"Both runs finished, the {one.mode} run after step {one.global_step} and the {other.mode} run after step "
+        f"{other.global_step}."
+    )
+
+
+def _sentence(run: Run) -> str:
+    who, at = _who(run), _at(run)
+    if run.state is RunState.NO_RUN:
+        return f"No run in mode {run.mode} has started."
+    if run.state is RunState.UNREADABLE:
+        return f"{who} cannot be read: its files are damaged, or of another version."
+    if run.state is RunState.FINISHED:
+        return f"{who} finished{'' if run.global_step is None else f', after step {run.global_step}'}."
+    if run.state is RunState.FAILED:
+        return f"{who} failed{at}: {run.error}: {_first_line(run.message)}"
+    if run.state is RunState.INTERRUPTED:
+        return f"{who} was interrupted{at}: {_first_line(run.message) or run.error}"
+    if run.state is RunState.DIED:
+        return (
+            f"{who} died{at}: its process is gone and told of no end, as after kill -9 or when memory ran out. Look "
+            "into the kernel's log, then start it again."
+        )
+    if run.state is RunState.SILENT:
+        age = "" if run.last_sign_s is None else f" for {duration(run.last_sign_s)}"
+        return f"{who} has been silent{age}, and was last seen{at or ' at its start'}. Look on {run.host}."
+    return f"{who} is {_doing(run)}{_so_far(run)}."
+
+
+def _who(run: Run) -> str:
+    return f"The {run.mode} run"
+
+
+def _doing(run: Run) -> str:
+    step = "" if run.global_step is None else f" in step {run.global_step}"
+    return f"{run.phase}{step}"
+
+
+def _at(run: Run) -> str:
+    """Where a run ended."""
+    if not run.phase or run.phase == "starting":
+        return " at its start"
+    return f" while {_doing(run)}"
+
+
+def _so_far(run: Run) -> str:
+    return "" if run.phase_s is None else f" ({duration(run.phase_s)} so far)"
+
+
+def _awaited(run: Run) -> str:
+    match = _WAITING.fullmatch(run.phase) if run.state.lives else None
+    return match["artefact"] if match else ""
+
+
+def _published(run: Run, artefact: str) -> bool:
+    found = kind_and_index(artefact)
+    return found is not None and found[1] < run.published.get(found[0], 0)
+
+
+def _first_line(text: str) -> str:
+    return text.strip().partition("\n")[0]
