@@ -29,7 +29,7 @@ from verl.crosscheck.exchange.cards import Card
 from verl.crosscheck.exchange.heartbeat import Heartbeat
 from verl.crosscheck.exchange.own_run import OwnRun, attach, open_run
 from verl.crosscheck.exchange.processes import this_process
-from verl.crosscheck.installation import installed_versions
+from verl.crosscheck.installation import installed_versions, read_installation
 from verl.crosscheck.meeting import Meeting
 from verl.crosscheck.redaction import without_secrets
 from verl.crosscheck.resuming import start_of
@@ -81,7 +81,9 @@ def taking_part(config: Any, trainer: TrainerConfig) -> Iterator[None]:
     if mode is None or trainer.share_data_replay:
         yield
         return
+    say(MARK, read_installation().summary())
     run = _open(config, trainer, mode, SystemClock())
+    say(MARK, f"taking part as {run.card.identity} in {run.place.session.folder}")
     with Heartbeat(run.place.names.heartbeat), _end_told(run):
         Meeting(run, trainer, SystemClock()).look_around()
         with read_write(config.trainer), open_dict(config.trainer):
