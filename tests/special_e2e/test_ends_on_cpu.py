@@ -3,6 +3,7 @@
 """Real runs that are killed or interrupted: what the other run learns of it, and how a pair goes on."""
 
 import json
+import re
 import signal
 import time
 from contextlib import ExitStack
@@ -42,33 +43,37 @@ def end_of(folder, mode):
     return json.loads(path.read_text()) if path.exists() else None
 
 
-def test_a_killed_trainer_and_ctrl_c_are_told_within_seconds(tmp_path):
+def kill_the_trainer(run):
+    [trainer] = [
+        process
+        for process in psutil.Process(run.process.pid).children(recursive=True)
+        if any("TaskRunner" in part for part in process.cmdline())
+    ]
+    trainer.kill()
+
+
+def test_a_killed_trainer_and_signals_are_told_within_seconds(tmp_path):
+    """Each run alone in a directory of its own, waiting for another that never comes."""
     data = make_data.write(tmp_path / "data")
-    killed, stopped = tmp_path / "killed", tmp_path / "stopped"
+    ways = {
+        "killed": ("ckpt", kill_the_trainer, "failed", "waiting for ckpt_0"),
+        "interrupted": ("rollout", lambda run: run.process.send_signal(signal.SIGINT), "interrupted", "rollout_0"),
+        "terminated": ("rollout", lambda run: run.process.terminate(), "interrupted", "rollout_0"),
+    }
     with ExitStack() as stack:
-        a, b = start(stack, killed, data, "ckpt"), start(stack, stopped, data, "rollout")
-
-        until(lambda: "waiting for" in a.log() or a.poll() is not None, "mode ckpt waits")
-        [trainer] = [
-            process
-            for process in psutil.Process(a.process.pid).children(recursive=True)
-            if any("TaskRunner" in part for part in process.cmdline())
-        ]
-        trainer.kill()
-        assert until(lambda: end_of(killed, "ckpt"), "the end is told") < TOLD_WITHIN_S
-        end = end_of(killed, "ckpt")
-        assert (end["state"], end["global_step"], end["phase"]) == ("failed", 1, "waiting for ckpt_0")
-        assert "Actor" in end["error"]
-
-        until(lambda: "Waiting for shared data" in b.log() or b.poll() is not None, "mode rollout waits")
-        b.process.send_signal(signal.SIGINT)
-        assert until(lambda: end_of(stopped, "rollout"), "the end is told") < TOLD_WITHIN_S
-        end = end_of(stopped, "rollout")
-        assert (end["state"], end["error"], end["phase"]) == (
-            "interrupted",
-            "KeyboardInterrupt",
-            "waiting for rollout_0",
-        )
+        runs = {name: start(stack, tmp_path / name, data, mode) for name, (mode, *_) in ways.items()}
+        for name, (mode, end_it, state, phase) in ways.items():
+            run = runs[name]
+            until(lambda run=run: re.search("waiting for|Waiting for", run.log()) or run.poll() is not None, "a wait")
+            end_it(run)
+            told_s = until(lambda name=name, mode=mode: end_of(tmp_path / name, mode), "the end is told")
+            assert told_s < TOLD_WITHIN_S
+            end = end_of(tmp_path / name, mode)
+            assert (end["state"], end["global_step"]) == (state, 1)
+            assert end["phase"].endswith(phase)
+    assert "Actor" in end_of(tmp_path / "killed", "ckpt")["error"]
+    assert end_of(tmp_path / "interrupted", "rollout")["error"] == "KeyboardInterrupt"
+    assert end_of(tmp_path / "terminated", "rollout")["error"] == "SystemExit"
 
 
 def test_a_pair_one_of_which_was_killed_goes_on_to_the_same_numbers(tmp_path):
