@@ -239,6 +239,33 @@ def test_what_was_not_compared_is_said(root, capsys):
     assert "[ShareDataTest]   facts: this run does not know: its trainer told none" in out
 
 
+def test_a_run_that_goes_on_with_what_another_left_agrees_with_that_one(root, tmp_path, stopped):
+    """The other run is not there yet, and its checkpoints of before are used."""
+    config = {"trainer": {"share_data_keep_ckpts": None}, "own": tmp_path / "a", "step": 2}
+    a = Side(root, "ckpt", **config)
+    a.generate()
+    a.update()
+    assert a.loaded == [b"weights 3"]
+    a.share.end()
+    with pytest.raises(AgreementError, match=r"rollout\.temperature"):
+        a = Side(root, "ckpt", **config, temperature=0.5)
+        a.generate()
+        a.update()
+
+
+def test_facts_that_come_late_are_compared_then(root):
+    a, b = Side(root, "ckpt"), Side(root, "rollout")
+    b.share.tell_facts({"data": {"rows": 500}})
+    a.generate()
+    b.generate()
+    b.update()
+    a.update()
+    a.share.tell_facts({"data": {"rows": 512}})
+    a.generate()
+    with pytest.raises(AgreementError, match=r"data\.rows"):
+        b.generate()
+
+
 # ---------------------------------------------------------------- how an end is learnt of
 
 

@@ -54,6 +54,11 @@ class CallIndex:
         self._goes_on = self.start.session is not None
         self._trained = 0
 
+    @property
+    def looks_back(self) -> bool:
+        """Whether what is recorded matters to the next decision."""
+        return self._goes_on and not self._trained
+
     def decide(self, call: Asked, recorded: Asked | None) -> Decision:
         """What to do with `call`, and count it.
 
@@ -78,7 +83,7 @@ class CallIndex:
         return False
 
     def _decision(self, call: Asked, recorded: Asked | None) -> Decision:
-        if not self._goes_on or self._trained:
+        if not self.looks_back:
             return Decision.EXCHANGE
         there = recorded is not None and self._ends_resumed_step(recorded)
         if self._ends_resumed_step(call):
@@ -99,6 +104,6 @@ def place(index: CallIndex, call: Asked, recorded: Callable[[int], Asked | None]
     """
     while True:
         at = index.next
-        decision = index.decide(call, recorded(at))
+        decision = index.decide(call, recorded(at) if index.looks_back else None)
         if decision is not Decision.SKIP:
             return at if decision is Decision.EXCHANGE else None

@@ -252,7 +252,7 @@ class GivenRollouts:
         with told, side.times.spent("load_rollout"):
             output = side.load_rollout(path, call, prompts)
         say(MARK, f"Successfully load pre-generated data from {path}", "green")
-        side.run.report_published("rollout", call.index, "training")
+        side.run.report_published("rollout", call.index, _after(call))
         side.times.account(call, output)
         return output
 
@@ -262,7 +262,7 @@ class GivenRollouts:
         side = self._side
         with side.times.spent("save_rollout"):
             path = side.save_rollout(call, prompts, output)
-        side.run.report_published("rollout", call.index, "training")
+        side.run.report_published("rollout", call.index, _after(call))
         say(MARK, f"Successfully dump data in {path}", "green")
         side.times.account(call, output)
 
@@ -289,7 +289,7 @@ class TakenRollouts:
             side.run.place.require_current()
             output = side.load_rollout(path, call, prompts)
         say(MARK, f"Successfully load pre-generated data from {path}", "green")
-        side.run.report_taken("rollout", call.index, "training")
+        side.run.report_taken("rollout", call.index, _after(call))
         side.times.account(call, output)
         return output
 
@@ -310,6 +310,11 @@ class TakenRollouts:
 
     def save(self, call: Call | None, prompts: DataProto, output: DataProto) -> None:
         assert call is None, "mode rollout asks the engine only for what is no part of the session"
+
+
+def _after(call: Call) -> str:
+    """What a run does once it has the answer to a call."""
+    return "validating" if call.kind is CallKind.VALIDATION else "training"
 
 
 @contextmanager

@@ -12,7 +12,8 @@ from verl.crosscheck.console import MARK, say
 from verl.crosscheck.errors import ResumeError
 from verl.crosscheck.exchange import cards, filesystem, layout
 from verl.crosscheck.exchange.artefacts import of_session
-from verl.crosscheck.exchange.cards import EndState
+from verl.crosscheck.exchange.cards import Card, EndState
+from verl.crosscheck.exchange.layout import RunNames
 from verl.crosscheck.exchange.own_run import OwnRun
 from verl.crosscheck.exchange.peer import Peer, Sighting
 from verl.crosscheck.exchange.retention import lost
@@ -40,7 +41,8 @@ class Meeting:
             run.card.others_before,
         )
         self._configured: int | None = None
-        self._compared: int | None = None
+        self._compared: tuple[int, bool] | None = None
+        """Number of the run that was compared with, and whether its facts were."""
 
     @property
     def peer(self) -> Peer:
@@ -62,8 +64,8 @@ class Meeting:
         """As `look_around`, for somebody who has looked."""
         if seen is None or self._configured == seen.number:
             return
-        if self._compared != seen.number:
-            self._compare(seen, {}, {})
+        if self._compared is None or self._compared[0] != seen.number:
+            self._compare(seen.card, {}, {})
         self._require_no_loss(seen)
         self._configured = seen.number
 
@@ -84,51 +86,60 @@ class Meeting:
     def require_agreement(self) -> None:
         """Compare configurations and facts, before something of the other run is used for the first time.
 
+        What is used may be of a run that is over: then that one is compared with, until another takes its place.
+
         Raises:
             AgreementError, ResumeError: see `look_around`.
         """
         seen = self.look_around()
-        if seen is None or self._compared == seen.number:
+        number = seen.number if seen is not None else self._run.card.others_before
+        if number == 0 or self._compared == (number, True):
             return
-        own = cards.read_facts(self._run.place.names) if self._run.progress.facts else None
-        comparison = self._compare(seen, own or _NO_FACTS, self._facts_of(seen) or _NO_FACTS)
-        self._compared = seen.number
+        names = self._run.place.session.run(self._peer.mode, number)
+        progress = cards.read_progress(names)
+        told = progress is not None and progress.facts
+        if self._compared != (number, told):
+            self._compare_all(seen.card if seen is not None else cards.read_card(names), names, told)
+            self._compared = (number, told)
+
+    def _compare_all(self, other: Card, names: RunNames, told: bool) -> None:
+        own_facts = cards.read_facts(self._run.place.names) if self._run.progress.facts else None
+        other_facts = self._facts(names) if told else None
+        comparison = self._compare(other, own_facts or _NO_FACTS, other_facts or _NO_FACTS)
         if not comparison.agrees:
-            say(MARK, f"Warning: {comparison.report(*self._names(seen))}", "yellow")
+            say(MARK, f"Warning: {comparison.report(*self._names(other))}", "yellow")
             return
-        say(MARK, f"this run agrees with {seen.card.identity}")
+        say(MARK, f"this run agrees with {other.identity}")
         for line in comparison.not_compared_lines():
             say(MARK, line)
 
-    def _facts_of(self, seen: Sighting) -> dict[str, Any]:
-        """The other run's facts; if it says that it wrote them, once the directory shows them."""
-        names = self._run.place.session.run(self._peer.mode, seen.number)
+    def _facts(self, names: RunNames) -> dict[str, Any] | None:
+        """A run's facts, once the directory shows them: it has said that they are there."""
         deadline_s = self._clock.monotonic_s() + self._trainer.share_data_silence_s
-        while True:
-            facts = cards.read_facts(names)
-            told = seen.progress is not None and seen.progress.facts
-            if facts is not None or not told or self._clock.monotonic_s() >= deadline_s:
-                return facts or {}
+        while (facts := cards.read_facts(names)) is None and self._clock.monotonic_s() < deadline_s:
             self._clock.sleep(_FACTS_EVERY_S)
+        return facts
 
-    def _compare(self, seen: Sighting, own_facts: dict[str, Any], other_facts: dict[str, Any]) -> Comparison:
-        own, other = self._run.card, seen.card
+    def _compare(self, other: Card, own_facts: dict[str, Any], other_facts: dict[str, Any]) -> Comparison:
+        own = self._run.card
         resumed = own.start.session is not None or other.start.session is not None
         comparison = compare(own.config, other.config, own_facts, other_facts, resumed=resumed)
-        require_agreement(comparison, *self._names(seen), strict=self._trainer.share_data_strict)
+        require_agreement(comparison, *self._names(other), strict=self._trainer.share_data_strict)
         return comparison
 
-    def _names(self, seen: Sighting) -> tuple[str, str]:
-        return f"this run ({self._run.card.mode})", f"the other run ({seen.card.mode})"
+    def _names(self, other: Card) -> tuple[str, str]:
+        return f"this run ({self._run.card.mode})", f"the other run ({other.mode})"
 
     def _require_no_loss(self, seen: Sighting) -> None:
-        """What this run needs from its start on is there, or will be made."""
+        """What this run needs from where it is on is there, or will be made. It may be far beyond its start when the
+        other run is started again."""
         kind = WRITES[seen.card.mode]
         progress, start = seen.progress, seen.card.start
+        needed = self._run.progress.taken[kind]
         if kind == "rollout":
-            needed, made = self._run.start.calls, progress.calls if progress else start.calls
+            made = progress.calls if progress else start.calls
         else:
-            needed, made = self._run.start.updates, progress.updates if progress else start.updates
+            made = progress.updates if progress else start.updates
         root, session = self._run.place.root, self._run.place.session
         listed = layout.artefacts(filesystem.active().names(root), kind)
         newest = max(listed, default=-1)
