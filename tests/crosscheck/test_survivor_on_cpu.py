@@ -1,0 +1,59 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""A run that lives on while the other one is started again."""
+
+from pathlib import Path
+
+import pytest
+from rollout_fixtures import FakeManager, make_config, make_prompts
+
+from verl.utils.share_data import ShareDataTest
+
+
+class Side:
+    """A run, step by step; resumed after `step`, from the checkpoint in `own` that `save_own` left."""
+
+    def __init__(self, root, mode, own, step=0):
+        config = make_config(root, mode)
+        config.trainer.update({"default_local_dir": str(own), "resume_mode": "disable"})
+        if step:
+            config.trainer.update(resume_mode="resume_path", resume_from_path=f"{own}/global_step_{step}")
+        self.mode, self.own, self.step = mode, own, step
+        self.share, self.worker = ShareDataTest(config), FakeManager()
+        self.share.wrap_generate_sequences(mode, self.worker)
+        self.share.begin_at(step)
+
+    def generate(self):
+        self.step += 1
+        return self.worker.generate_sequences(make_prompts(["1+1="], step=self.step))
+
+    def update(self):
+        self.share.after_update_policy(
+            self.mode, lambda path: None, lambda path: Path(path, "model.pt").write_bytes(b"weights"), {}
+        )
+
+    def save_own(self):
+        self.share.mark_checkpoint(self.own / f"global_step_{self.step}")
+
+
+def step_both(a, b):
+    a.generate()
+    b.generate()
+    b.update()
+    a.update()
+    a.save_own()
+    b.save_own()
+
+
+@pytest.mark.parametrize("again", ["ckpt", "rollout"])
+def test_what_the_survivor_used_long_ago_may_be_gone_when_the_other_run_comes_back(tmp_path, again):
+    """Both began at step 0, and ckpt_0 was deleted after both were done with it: no loss for either."""
+    root = tmp_path / "share"
+    sides = {mode: Side(root, mode, tmp_path / mode) for mode in ("ckpt", "rollout")}
+    for _ in range(5):
+        step_both(sides["ckpt"], sides["rollout"])
+    assert "ckpt_0" not in {path.name for path in root.iterdir()}
+    sides[again].share.end(RuntimeError("lost"))
+    sides[again] = Side(root, again, tmp_path / again, step=5)
+    step_both(sides["ckpt"], sides["rollout"])
+    assert {"rollout_5", "ckpt_5"} <= {path.name for path in root.iterdir()}
