@@ -72,6 +72,10 @@ class Environment:
     def run(self, *arguments, cwd="/"):
         return call([self.python, *arguments], cwd=cwd, env=clean_environ())
 
+    def script(self, *arguments, cwd="/"):
+        """Runs the console script."""
+        return call([self.folder / "bin" / "verl-crosscheck", *arguments], cwd=cwd, env=clean_environ())
+
     def files(self):
         return {
             file.relative_to(self.site).as_posix() for file in self.site.rglob("*") if "__pycache__" not in file.parts
@@ -161,8 +165,17 @@ def check_in_force(environment, place, processes, folders):
         }
 
 
+def check_script(environment, place):
+    """The console script is there, speaks from any folder, and reaches the whole fork as well."""
+    assert "status" in environment.script("--help", cwd=place)
+    assert "No run has taken part here yet." in environment.script("status", environment.folder, cwd=place)
+    if place == Path("/"):
+        assert "The fork is active." in environment.script("installation", cwd=place)
+
+
 def check_gone(environment, before, upstream_folder):
     """Nothing is left of the fork, and upstream is as it was."""
+    assert not (environment.folder / "bin" / "verl-crosscheck").exists()
     assert environment.files() == before
     statement = "import sys, verl.utils.rollout_skip as r; print(r.__file__, '_verl_overlay' in sys.modules)"
     assert environment.run("-c", statement).split() == [str(upstream_folder / "utils" / "rollout_skip.py"), "False"]
@@ -179,6 +192,7 @@ def test_every_process_gets_the_fork_by_pip(make, sources, upstream, fork):
     for kind, place in places.items():
         # Ray and spawned processes stand where the driver stands: each place once with each install of the fork.
         check_in_force(environment, place, ["main", "spawn", "ray"] if kind == upstream else [], folders)
+        check_script(environment, place)
     environment.uninstall("pip")
     check_gone(environment, before, folders[1])
 
@@ -188,5 +202,6 @@ def test_uv_installs_the_same(make, sources, fork):
     environment, before = make("wheel", fork, "uv")
     folders = (folder_of_fork(environment, sources, fork), folder_of_upstream(environment, sources, "wheel"))
     check_in_force(environment, sources / "clone", ["main"], folders)
+    check_script(environment, sources / "clone")
     environment.uninstall("uv")
     check_gone(environment, before, folders[1])

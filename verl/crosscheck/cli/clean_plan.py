@@ -8,18 +8,19 @@ What earlier sessions left goes; with `everything`, what the current one left as
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from verl.crosscheck.cli.holdings import earlier_folders, names_in, size_bytes, staged
+from verl.crosscheck.cli.holdings import earlier_folders, names_in, size_bytes, staged, staged_sessions
 from verl.crosscheck.cli.terminal import printable
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.errors import DamagedError, DirectoryError, SessionError
 from verl.crosscheck.exchange import cards, filesystem, layout
 from verl.crosscheck.exchange.artefacts import session_of
 from verl.crosscheck.exchange.layout import Layout
+from verl.crosscheck.exchange.peer import newest_run
 from verl.crosscheck.exchange.processes import is_running
 from verl.crosscheck.exchange.publish import discard
 from verl.crosscheck.exchange.session import OTHER, WRITES, Session, current_session, is_live, read_session
@@ -44,11 +45,14 @@ class Plan:
     """What would go.
 
     Args:
+        session: number of the current session; None if there is none left, after a cleaning that was interrupted.
+        runs: number of the current run of each mode.
         living: runs that this host knows to live, or that may live on another one; nothing goes before they have ended.
     """
 
     directory: str
-    session: int
+    session: int | None
+    runs: Mapping[str, int | None]
     items: tuple[Item, ...]
     living: tuple[str, ...]
 
@@ -71,7 +75,8 @@ def plan(root: Path, *, everything: bool) -> Plan:
     session = _require_exchange(places)
     return Plan(
         directory=str(root),
-        session=session.number,
+        session=session.number if session else None,
+        runs=_newest_runs(session),
         items=tuple(_items(places, session, everything=everything)),
         living=tuple(_living(session)),
     )
@@ -88,8 +93,8 @@ def require_all_ended(root: Path, silence_s: float, clock: Clock, tell: Callable
     """
     session = _require_exchange(Layout(root))
     for mode in OTHER:
-        run = session.newest(mode)
-        if run is None:
+        run = session.newest(mode) if session else None
+        if session is None or run is None:
             continue
         try:
             if not is_live(run, silence_s=silence_s, clock=clock, tell=tell):
@@ -105,19 +110,21 @@ def require_all_ended(root: Path, silence_s: float, clock: Clock, tell: Callable
 def carry_out(made: Plan, gone: Callable[[Item], object]) -> list[tuple[Item, str]]:
     """Delete what a plan names. Returns what could not be, with the reason.
 
-    The folder of a session goes before its artefacts, so that a run which starts meanwhile begins another session.
+    The folder of the current session goes last: if this is interrupted, it can be done again.
 
     Args:
         gone: called after each.
 
     Raises:
-        SessionError: another session has begun meanwhile; the rest is left alone.
+        SessionError: a run has started meanwhile; the rest is left alone.
     """
     root, failed = Path(made.directory), []
     for item in made.going:
         current = current_session(root)
-        if current is not None and current.number != made.session:
-            raise SessionError(f"session {current.number} has begun in {root} meanwhile; the rest was left alone")
+        if (current.number if current else None, _newest_runs(current)) != (made.session, made.runs):
+            raise SessionError(
+                f"a run has started in {root} meanwhile, or has been cleaned away; the rest was left alone"
+            )
         try:
             _remove(root / item.path)
         except OSError as e:
@@ -129,6 +136,10 @@ def carry_out(made: Plan, gone: Callable[[Item], object]) -> list[tuple[Item, st
     return failed
 
 
+def _newest_runs(session: Session | None) -> dict[str, int | None]:
+    return {mode: newest_run(session.folder, mode) for mode in OTHER} if session else {}
+
+
 def _remove(path: Path) -> None:
     if path.name.startswith(layout.STAGING_PREFIX):
         with suppress(FileNotFoundError):
@@ -137,25 +148,28 @@ def _remove(path: Path) -> None:
         discard(path)
 
 
-def _require_exchange(places: Layout) -> Session:
+def _require_exchange(places: Layout) -> Session | None:
+    """The current session; None if there is only what is left of one."""
     for folder in (places.sessions, places.doctor):
         if folder.is_symlink():
             raise DirectoryError(f"{folder} is a symbolic link, which no run makes; nothing was deleted")
     session = current_session(places.root)
-    if session is None:
+    if session is None and not staged_sessions(places):
         raise DirectoryError(
             f"{places.root} holds no session of two runs, so nothing here is known to be theirs; nothing was deleted"
         )
     return session
 
 
-def _items(places: Layout, session: Session, *, everything: bool) -> Iterator[Item]:
+def _items(places: Layout, session: Session | None, *, everything: bool) -> Iterator[Item]:
     root = places.root
+    if session is None:
+        for path in staged_sessions(places):
+            yield _item(root, path, "left of a session")
+        return
     for folder in earlier_folders(places, session):
         why = "artefacts of no session" if folder == places.unknown else "an earlier session"
         yield _item(root, folder, why, _session_refusal(folder))
-    if everything:
-        yield _item(root, session.folder, "the current session: who took part")
     yield from _artefacts(places, session, everything=everything)
     for path in staged(places):
         if everything and path.is_relative_to(session.folder):
@@ -164,6 +178,8 @@ def _items(places: Layout, session: Session, *, everything: bool) -> Iterator[It
             yield _item(root, path, "left in preparation by a run that has ended")
     if everything and places.doctor.name in names_in(root):
         yield _item(root, places.doctor, "notes of verl-crosscheck doctor")
+    if everything:
+        yield _item(root, session.folder, "the current session: who took part")
 
 
 def _artefacts(places: Layout, session: Session, *, everything: bool) -> Iterator[Item]:
@@ -222,9 +238,9 @@ def _session_refusal(folder: Path) -> str:
     return ""
 
 
-def _living(session: Session) -> Iterator[str]:
-    for mode in OTHER:
-        run = session.newest(mode)
+def _living(session: Session | None) -> Iterator[str]:
+    for mode in OTHER if session else ():
+        run = session.newest(mode) if session else None
         with suppress(DamagedError, OSError):
             if run is None or cards.read_end(run) is not None:
                 continue

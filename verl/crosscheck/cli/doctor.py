@@ -20,7 +20,7 @@ from rich.table import Table
 from verl.crosscheck.cli import doctor_notes
 from verl.crosscheck.cli.doctor_checks import Bench, Check, Verdict, file_clock_s, run_checks, scratch
 from verl.crosscheck.cli.doctor_notes import Found, Note
-from verl.crosscheck.cli.estimate import Estimate, estimate, parameters_of
+from verl.crosscheck.cli.estimate import CHECKPOINT_BYTES, Estimate, estimate, parameters_of
 from verl.crosscheck.cli.mounts import Mount, mount_of
 from verl.crosscheck.cli.terminal import (
     ATTENTION,
@@ -62,15 +62,40 @@ class Diagnosis:
 
 @click.command()
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--model", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Folder of the model.")
-@click.option("--parameters", type=click.FloatRange(min=1), help="Number of its parameters instead, such as 7e9.")
-@click.option("--keep", type=click.IntRange(min=2), default=2, show_default=True, help="trainer.share_data_keep_ckpts.")
-@click.option("--keep-all", is_flag=True, help="As trainer.share_data_keep_ckpts=null; needs --steps.")
-@click.option("--steps", type=click.IntRange(min=0), default=0, help="Steps of the run, to count rollouts for.")
-@click.option("--rows", type=click.IntRange(min=0), default=0, help="Rows of a rollout: prompts x responses to each.")
-@click.option("--tokens", type=click.IntRange(min=0), default=0, help="Tokens of a row, prompt and response.")
 @click.option(
-    "--megabytes", type=click.IntRange(min=1), default=64, show_default=True, help="Written and read for throughput."
+    "--model",
+    metavar="PATH",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Folder of the model.",
+)
+@click.option(
+    "--parameters", metavar="N", type=click.FloatRange(min=1), help="Number of its parameters instead, such as 7e9."
+)
+@click.option(
+    "--keep",
+    metavar="N",
+    type=click.IntRange(min=2),
+    default=2,
+    show_default=True,
+    help="trainer.share_data_keep_ckpts.",
+)
+@click.option("--keep-all", is_flag=True, help="As trainer.share_data_keep_ckpts=null; needs --steps.")
+@click.option(
+    "--steps", metavar="N", type=click.IntRange(min=0), default=0, help="Steps of the run, to count rollouts for."
+)
+@click.option(
+    "--rows", metavar="N", type=click.IntRange(min=0), default=0, help="Rows of a rollout: prompts x responses to each."
+)
+@click.option(
+    "--tokens", metavar="N", type=click.IntRange(min=0), default=0, help="Tokens of a row, prompt and response."
+)
+@click.option(
+    "--megabytes",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=64,
+    show_default=True,
+    help="Written and read for throughput.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @reported
@@ -183,12 +208,16 @@ def _space_check(free_bytes: int, wanted: Estimate | None) -> Check:
 def _formula(wanted: Estimate) -> str:
     number = wanted.steps if wanted.keep is None else wanted.keep + 1
     text = (
-        f"{number} checkpoints of {readable(wanted.checkpoint_bytes)} ({wanted.parameters / 1e9:.3g} billion "
-        f"parameters, from {wanted.source}, 12 bytes each)"
+        f"{number} checkpoints of {readable(wanted.checkpoint_bytes)} ({_in_words(wanted.parameters)} parameters, from "
+        f"{wanted.source}, {CHECKPOINT_BYTES} bytes each)"
     )
     if wanted.rollout_bytes:
         return f"{text} and {wanted.steps} rollouts of {readable(wanted.rollout_bytes)}"
     return f"{text}; rollouts are not counted"
+
+
+def _in_words(number: int) -> str:
+    return f"{number / 1e9:.3g} billion" if number >= 1e8 else f"{number:,}"
 
 
 def _line(check: Check, width: int) -> Table:
@@ -237,7 +266,7 @@ def _conclusion(found: Diagnosis) -> str:
     if failed:
         return f"{count(failed, 'check')} failed: two runs cannot rely on this directory."
     here = found.mount is not None and found.mount.is_local and not found.notes
-    for_whom = " by runs on this host" if here else ""
+    for_whom = " by runs of this host alone" if here else ""
     with_what = f", with {count(warned, 'warning')}" if warned else ""
     return f"Usable{for_whom}{with_what}."
 

@@ -129,6 +129,11 @@ def staged(places: Layout) -> list[Path]:
     ]
 
 
+def staged_sessions(places: Layout) -> list[Path]:
+    """Folders of sessions that are being begun, or taken away."""
+    return [places.sessions / name for name in layout.staged_sessions(names_in(places.sessions))]
+
+
 def is_known(name: str) -> bool:
     """Whether a name in an exchange directory, or in the folder of a session, is one that the exchange gives."""
     places = Layout(Path())

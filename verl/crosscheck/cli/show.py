@@ -16,7 +16,9 @@ from verl.crosscheck.errors import DirectoryError
 
 @click.command()
 @click.argument("path", type=click.Path(path_type=Path))
-@click.option("--rows", type=click.IntRange(min=0), default=3, show_default=True, help="Rows of a rollout to show.")
+@click.option(
+    "--rows", metavar="N", type=click.IntRange(min=0), default=3, show_default=True, help="Rows of a rollout to show."
+)
 @click.option("--tokenizer", metavar="PATH", help="Model folder whose tokenizer decodes prompts and responses.")
 @click.option("--settings", is_flag=True, help="Print the whole configuration of a run.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")

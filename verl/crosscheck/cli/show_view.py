@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
@@ -64,14 +66,12 @@ def checkpoint_view(facts: CheckpointFacts) -> Iterator[RenderableType]:
 def run_view(facts: RunFacts, settings: bool) -> Iterator[RenderableType]:
     """What a run wrote of itself."""
     yield _title(facts.path, "a run")
-    versions = facts.card.get("versions") or {}
-    yield _pairs({name: value for name, value in facts.card.items() if name not in ("versions", "process")})
-    yield _pairs({"process": facts.card.get("process"), "versions": _listed(versions)})
+    yield _pairs({name: _listed(value) if isinstance(value, dict) else value for name, value in facts.card.items()})
     for title, part in (("progress", facts.progress), ("end", facts.end)):
         yield Text()
         yield Text(title if part else f"{title}: not told yet", "bold")
         if part:
-            yield _pairs(part)
+            yield _pairs({name: _told(name, value) for name, value in part.items() if value not in ("", {}, None)})
     yield Text()
     if not settings:
         known = "" if facts.facts is None else f" and {count(len(facts.facts), 'group')} of facts"
@@ -104,7 +104,7 @@ def _columns(columns: tuple[Column, ...]) -> Table:
     table.columns[0].no_wrap = table.columns[1].no_wrap = table.columns[2].no_wrap = True
     for each in columns:
         if each.group == "echoed":
-            table.add_row(data(each.name), Text("not in the file: the reader's own", "dim"), "", "")
+            table.add_row(data(each.name), Text("echoed", "dim"), "", Text("not in the file: the reader's own", "dim"))
         else:
             shape = " x ".join(map(str, each.shape)) or "one"
             kind = each.type if each.group == "tensor" else f"{each.type} (array)"
@@ -149,6 +149,14 @@ def _pairs(values: Mapping[str, Any]) -> Table:
 
 def _listed(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in values.items())
+
+
+def _told(name: str, value: Any) -> Any:
+    """A moment of a run's own clock as date and time."""
+    if name == "told":
+        with suppress(ValueError, OverflowError, OSError):
+            return f"{datetime.fromtimestamp(value, timezone.utc):%Y-%m-%d %H:%M:%S} UTC, by its host's clock"
+    return _listed(value) if isinstance(value, dict) else value
 
 
 def _some(name: str, value: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ the times of its files speak, by a clock that is not this host's; what a state r
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
@@ -86,6 +86,7 @@ class Run:
     Args:
         number: which run of its mode in the session it is: 3 has been started again twice.
         after_step: steps that were done before it.
+        others_before: number of the last run of the other mode that was over before this one began; see `Card`.
         total_steps: what its configuration sets; None if that leaves it to the number of epochs.
         phase_s: how long it has been in its phase, in seconds.
         last_sign_s: seconds since something of it changed; None if nothing tells.
@@ -107,6 +108,7 @@ class Run:
     strategy: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     after_step: int = 0
+    others_before: int = 0
     phase: str = ""
     phase_s: float | None = None
     global_step: int | None = None
@@ -155,10 +157,10 @@ class Lookout:
             return Run(mode, RunState.UNREADABLE, number=number, problem=problem), None
         return self._run(names, number, card, progress, end), card
 
-    def watch(self, session: Session, mode: str, longest_s: float) -> None:
-        """Look at a run until something of it changes, as long as its state hangs on file times that leave doubt."""
+    def watch(self, session: Session, modes: Iterable[str], longest_s: float) -> None:
+        """Look at runs until something of each changes, as long as its state hangs on file times that leave doubt."""
         start_s = self._clock.monotonic_s()
-        while self._in_doubt(self.look(session, mode)[0]):
+        while any([self._in_doubt(self.look(session, mode)[0]) for mode in modes]):  # all of them, each time
             if self._clock.monotonic_s() - start_s >= longest_s:
                 return
             self._clock.sleep(LOOK_EVERY_S)
@@ -190,8 +192,9 @@ class Lookout:
             device=card.device,
             world_size=card.world_size,
             strategy=card.strategy,
-            versions=card.versions,
+            versions={str(name): str(version) for name, version in card.versions.items()},
             after_step=card.start.global_step,
+            others_before=card.others_before,
             phase=progress.phase if progress else "starting",
             phase_s=self._age_s(names.progress, names.card),
             global_step=progress.global_step if progress else None,

@@ -74,10 +74,13 @@ def _watch(observer: Observer, as_json: bool) -> None:
     if not out.is_terminal:
         _tell_changes(observer)
     found = observer.look()
-    with Live(view(found), console=out, auto_refresh=False, vertical_overflow="crop") as live:
-        while True:
-            observer.clock.sleep(REFRESH_EVERY_S)
-            live.update(view(observer.look()), refresh=True)
+    try:
+        with Live(view(found), console=out, auto_refresh=False, vertical_overflow="crop") as live:
+            while True:
+                observer.clock.sleep(REFRESH_EVERY_S)
+                live.update(view(observer.look()), refresh=True)
+    finally:
+        out.show_cursor()  # Ctrl-C in the very moment of Live's beginning leaves it hidden
 
 
 def _tell_changes(observer: Observer) -> None:

@@ -118,8 +118,7 @@ class Observer:
         agreement = None
         versions: dict[str, dict[str, str]] = {}
         if session is not None:
-            for mode in MODES:
-                self.lookout.watch(session, mode, self.wait_s)
+            self.lookout.watch(session, MODES, self.wait_s)
             seen = [self.lookout.look(session, mode) for mode in MODES]
             runs = tuple(run for run, _ in seen)
             versions = _version_differences(runs)

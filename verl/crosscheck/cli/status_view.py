@@ -86,7 +86,7 @@ def _versions(status: Status) -> Iterator[tuple[str, list[RenderableType]]]:
     for name in same:
         if name in status.version_differences:
             values = status.version_differences[name]
-            yield name, [data(values.get(run.mode) or "not there", "yellow") for run in status.runs]
+            yield f"{name}, differs", [data(values.get(run.mode) or "not there", "yellow") for run in status.runs]
         elif name in ("verl-crosscheck", "torch"):
             yield name, [data(run.versions.get(name, "")) for run in status.runs]
 
@@ -136,8 +136,9 @@ def _device(run: Run) -> Text:
 
 def _messages(runs: Iterable[Run]) -> Iterator[RenderableType]:
     for run in runs:
-        text = run.problem or "\n".join(filter(None, (run.error, run.message)))
-        if text:
+        text = run.problem or ("" if "\n" not in run.message.strip() else f"{run.error}: {run.message.strip()}")
+        if text:  # a message of one line stands in the summary
+            yield Text()
             yield Rule(f"{run.mode} run", align="left", style="red", characters="-")
             yield Padding(data(text), (0, 0, 0, 1))
 
@@ -195,8 +196,7 @@ def _holdings(found: Holdings) -> Iterator[RenderableType]:
     table.add_column("size", justify="right", no_wrap=True)
     table.show_header = False
     if found.rollouts:
-        span = f"rollout_{found.first_rollout} to rollout_{found.last_rollout}"
-        table.add_row(Text("rollouts", "dim"), f"{found.rollouts}: {span}", readable(found.rollouts_bytes))
+        table.add_row(Text("rollouts", "dim"), _span(found), readable(found.rollouts_bytes))
     for kept in found.checkpoints:
         note = "" if kept.complete else ", not complete"
         table.add_row(Text("checkpoint", "dim"), f"ckpt_{kept.index}{note}", readable(kept.size_bytes))
@@ -219,6 +219,11 @@ def _holdings(found: Holdings) -> Iterator[RenderableType]:
             (f"{_rate(pace.steps_per_hour)} steps an hour", "bold"),
             (f", over {count(pace.steps, 'step')}, by the file times of {pace.first} and {pace.last}", "dim"),
         )
+
+
+def _span(found: Holdings) -> str:
+    first, last = f"rollout_{found.first_rollout}", f"rollout_{found.last_rollout}"
+    return first if first == last else f"{found.rollouts}: {first} to {last}"
 
 
 def _rate(rate: float) -> str:

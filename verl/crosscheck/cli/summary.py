@@ -23,6 +23,8 @@ def summary(one: Run, other: Run) -> str:
     awaited = _awaited(first)
     if awaited:
         return _waits(first, awaited, second)
+    if second.state is RunState.NO_RUN and first.state.lives:
+        return f"{_sentence(first)} No run in mode {second.mode} has started: {_start(second.mode)}."
     return f"{_sentence(first)} {_sentence(second)}"
 
 
@@ -39,10 +41,9 @@ def _waits(run: Run, awaited: str, other: Run) -> str:
     since = _so_far(run)
     begins = f"{_who(run)} waits for {awaited}"
     if other.state is RunState.NO_RUN:
-        return (
-            f"{begins}{since}, and no run in mode {other.mode} has started: start the other run, with "
-            f"trainer.share_data={other.mode} and this same directory."
-        )
+        return f"{begins}{since}, and no run in mode {other.mode} has started: {_start(other.mode)}."
+    if other.number is not None and other.number <= run.others_before:
+        return f"{begins}{since} from a run that must be started again: {_start(other.mode)}. {_sentence(other)}"
     theirs = _awaited(other)
     if theirs:
         return f"{begins}{since}, and the {other.mode} run waits for {theirs}{_so_far(other)}."
@@ -89,6 +90,10 @@ def _sentence(run: Run) -> str:
         age = "" if run.last_sign_s is None else f" for {duration(run.last_sign_s)}"
         return f"{who} has been silent{age}, and was last seen{at or ' at its start'}. Look on {run.host}."
     return f"{who} is {_doing(run)}{_so_far(run)}."
+
+
+def _start(mode: str) -> str:
+    return f"start one with trainer.share_data={mode} and this same directory"
 
 
 def _who(run: Run) -> str:

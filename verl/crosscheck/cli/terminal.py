@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from enum import Enum
@@ -110,11 +111,20 @@ def _escaped(letter: str) -> str:
 
 def print_json(facts: Any, *, indent: int | None = 1) -> None:
     """Facts (a dataclass) as one JSON object on standard output; with `indent` None, on one line."""
-    click.echo(json.dumps(asdict(facts), indent=indent, ensure_ascii=True, default=_plain))
+    click.echo(json.dumps(_plain(asdict(facts)), indent=indent, ensure_ascii=True, allow_nan=False))
 
 
 def _plain(value: Any) -> Any:
-    return value.value if isinstance(value, Enum) else str(value)
+    """`value` in terms of JSON, which knows neither NaN nor infinity: those become text."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    return value if value is None or isinstance(value, str | bool | int) else str(value)
 
 
 def duration(seconds: float) -> str:

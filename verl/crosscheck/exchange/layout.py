@@ -150,6 +150,11 @@ def staged_of_kind(names: Iterable[str], kind: str) -> list[str]:
     return sorted(name for name in names if name.startswith(prefix))
 
 
+def staged_sessions(names: Iterable[str]) -> list[str]:
+    """Names, among those in the folder of all sessions, of what is being begun or taken away."""
+    return sorted(name for name in names if name.startswith(f"{STAGING_PREFIX}session_"))
+
+
 def artefacts(names: Iterable[str], kind: str) -> list[int]:
     """Indexes of the artefacts of `kind` ("rollout" or "ckpt") among file `names`, ascending."""
     prefix = f"{kind}_"
