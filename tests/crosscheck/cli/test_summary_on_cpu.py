@@ -54,7 +54,7 @@ CASES = {
         WAITS,
         of(TRAINS, state=RunState.FAILED, error="ValueError", message="no\nsecond line"),
         "The ckpt run waits for ckpt_3 (12 s so far), which will not come. The rollout run failed while training in "
-        "step 4: ValueError: no",
+        "step 4: ValueError: no.",
     ),
     "it came before the end": (
         WAITS,
@@ -72,7 +72,13 @@ CASES = {
         of(TRAINS, state=RunState.INTERRUPTED, error="KeyboardInterrupt", message="stopped by a signal"),
         "The ckpt run waits for ckpt_3 (12 s so far) from a run that must be started again: start one with "
         "trainer.share_data=rollout and this same directory. The rollout run was interrupted while training in step 4: "
-        "stopped by a signal",
+        "KeyboardInterrupt: stopped by a signal.",
+    ),
+    "one failed because the other did": (
+        of(WAITS, state=RunState.FAILED, error="PeerFailedError", message="the other run ... a long story"),
+        of(TRAINS, state=RunState.FAILED, error="ValueError", message="bad!"),
+        "The rollout run failed while training in step 4: ValueError: bad! The ckpt run learnt of it while waiting for "
+        "ckpt_3 in step 4, and stopped as well.",
     ),
     "both work": (
         of(WAITS, phase="generating"),

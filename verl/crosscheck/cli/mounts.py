@@ -30,7 +30,6 @@ _KINDS = {
     "ramfs": "tmpfs",
     "aufs": "overlay",
     "fuseblk": "fuse",
-    "wekafs": "lustre",
 }
 _LOCAL_KINDS = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "overlay"})
 

@@ -8,6 +8,7 @@ import re
 
 from verl.crosscheck.cli.sightings import Run, RunState
 from verl.crosscheck.cli.terminal import duration
+from verl.crosscheck.errors import PeerFailedError
 from verl.crosscheck.exchange.layout import kind_and_index
 
 _WAITING = re.compile(r"waiting for (?P<artefact>(?:rollout|ckpt)_[0-9]+)")
@@ -25,16 +26,23 @@ def summary(one: Run, other: Run) -> str:
         return _waits(first, awaited, second)
     if second.state is RunState.NO_RUN and first.state.lives:
         return f"{_sentence(first)} No run in mode {second.mode} has started: {_start(second.mode)}."
+    if _followed(second) and first.state.needs_somebody and not _followed(first):
+        return f"{_sentence(first)} {_who(second)} learnt of it{_at(second)}, and stopped as well."
     return f"{_sentence(first)} {_sentence(second)}"
 
 
 def _rank(run: Run) -> int:
-    """Who is spoken of first: who waits, then who ended in trouble, then who lives."""
+    """Who is spoken of first: who waits, then who is in trouble, the cause before its consequence, then who lives."""
     if _awaited(run):
         return 0
     if run.state.needs_somebody:
-        return 1
-    return 2 if run.state.lives else 3
+        return 2 if _followed(run) else 1
+    return 3 if run.state.lives else 4
+
+
+def _followed(run: Run) -> bool:
+    """Whether it stopped because the other one had ended."""
+    return run.state is RunState.FAILED and run.error == PeerFailedError.__name__
 
 
 def _waits(run: Run, awaited: str, other: Run) -> str:
@@ -80,7 +88,7 @@ def _sentence(run: Run) -> str:
     if run.state is RunState.FAILED:
         return f"{who} failed{at}: {run.error}: {_first_line(run.message)}"
     if run.state is RunState.INTERRUPTED:
-        return f"{who} was interrupted{at}: {_first_line(run.message) or run.error}"
+        return f"{who} was interrupted{at}: {run.error}: {_first_line(run.message)}"
     if run.state is RunState.DIED:
         return (
             f"{who} died{at}: its process is gone and told of no end, as after kill -9 or when memory ran out. Look "
@@ -127,4 +135,5 @@ def _published(run: Run, artefact: str) -> bool:
 
 
 def _first_line(text: str) -> str:
-    return text.strip().partition("\n")[0]
+    line = text.strip().partition("\n")[0]
+    return line if line.endswith((".", "!", "?")) else f"{line}."
