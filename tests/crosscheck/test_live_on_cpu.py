@@ -357,6 +357,26 @@ def test_what_the_other_run_published_is_waited_for_though_it_has_ended(root):
     assert 60 < clock.monotonic_s() < 62
 
 
+def test_the_end_is_told_on_a_full_disk_too(root):
+    a, b = Side(root, "ckpt"), Side(root, "rollout")
+    names = names_of(root, "ckpt")
+
+    class Full(filesystem.Filesystem):
+        """Takes nothing more, until something was removed."""
+
+        def raw(self, path):
+            if names.reserve.exists():
+                raise OSError(28, "No space left on device")
+            return super().raw(path)
+
+    with filesystem.replaced(Full()):
+        with pytest.raises(errors.PublishError, match="No space left on device"):
+            a.generate()
+        a.share.end(RuntimeError("No space left on device"))
+    with pytest.raises(PeerFailedError, match="No space left on device"):
+        b.generate()
+
+
 # ---------------------------------------------------------------- bounded disk
 
 

@@ -156,10 +156,16 @@ class LiveSide:
                 self.run.place.require_current()
                 require_space(path, self._last_size_bytes("ckpt", index))
                 stamped = {**about, **self.run.place.stamp}
-                self._size_bytes["ckpt"] = publish_folder(path, lambda stage: save(str(stage)), stamped)
+                self._size_bytes["ckpt"] = publish_folder(path, lambda stage: self._fill(stage, save), stamped)
             self.run.report_published("ckpt", index, "pushing weights")
             self._delete_old()
         say(MARK, f"Successfully save ckpt to {path}", "green")
+
+    def _fill(self, stage: Path, save: Save) -> None:
+        """A save may take long, and a run that was replaced meanwhile has had its half-filled folder swept away, which
+        upstream's workers then make anew: it must not be published as if it were whole."""
+        save(str(stage))
+        self.run.place.require_current()
 
     def _go_on_with(self, path: Path, index: int, load: Load, about: dict[str, Any]) -> None:
         """An earlier run of this side saved that update, and the other run may have loaded it: both go on from it."""

@@ -9,6 +9,7 @@ reports progress.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import Enum
@@ -16,12 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from verl.crosscheck.errors import CrossCheckError, DamagedError
+from verl.crosscheck.exchange import filesystem
 from verl.crosscheck.exchange.documents import Fields, read_document
 from verl.crosscheck.exchange.layout import RunNames
 from verl.crosscheck.exchange.publish import publish_json
 
 SCHEMA_VERSION = 1
 MAX_MESSAGE_CHARS = 4000
+END_RESERVE_BYTES = 64 * 1024
+"""More than the longest `end.json`, in blocks of any usual size, with the folder that grows by its names."""
 
 _NUMBER_OR_NULL = (int, type(None))
 
@@ -221,9 +225,20 @@ def read_progress(run: RunNames) -> Progress | None:
 
 
 def write_end(run: RunNames, end: End) -> bool:
-    """Whether this was the first word on it: a later one changes nothing."""
+    """Whether this was the first word on it: a later one changes nothing. On a full disk it takes the reserve.
+
+    Raises:
+        OSError: the file system's own.
+    """
+    document = _document("end", {**asdict(end), "state": end.state.value})
     try:
-        publish_json(run.end, _document("end", {**asdict(end), "state": end.state.value}), replace=False)
+        try:
+            publish_json(run.end, document, replace=False)
+        except OSError as e:
+            if e.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            filesystem.active().unlink(run.reserve)
+            publish_json(run.end, document, replace=False)
     except CrossCheckError:
         return False
     return True

@@ -74,9 +74,14 @@ def require_own_file(path: Path) -> None:
     """Return if `path`, in an opened directory, is this process's user's.
 
     Raises:
-        DamagedError: it is somebody else's, who then replaced the directory.
+        DamagedError: it is somebody else's, who then replaced the directory; or it is gone.
     """
-    owner = path.lstat().st_uid
+    try:
+        owner = path.lstat().st_uid
+    except OSError as e:
+        raise DamagedError(
+            f"{path} was listed and cannot be found ({e.strerror}). Was the exchange directory removed or unmounted?"
+        ) from None
     if owner != os.geteuid():
         raise DamagedError(
             f"{path} belongs to user {owner}, expected user {os.geteuid()}. It was not used; start both runs again in "

@@ -56,6 +56,11 @@ class RunNames:
         return self.folder / "progress.json"
 
     @property
+    def reserve(self) -> Path:
+        """Space that the word on its end will take: a run may fail because the disk is full."""
+        return self.folder / "reserve"
+
+    @property
     def end(self) -> Path:
         """How it ended; there as soon as it has."""
         return self.folder / "end.json"

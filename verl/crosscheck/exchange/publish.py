@@ -131,8 +131,11 @@ def sweep(folder: Path, kind: str) -> None:
     """
     disk = filesystem.active()
     for name in layout.staged_of_kind(disk.names(folder), kind):
+        # Renamed first, or a run that was given up for dead and comes back could give its name to half of it.
+        aside = layout.staging(folder / f"{kind}_swept", _writer())
         with suppress(FileNotFoundError):
-            disk.remove(folder / name)
+            disk.rename(folder / name, aside)
+            disk.remove(aside)
 
 
 def _writer() -> str:
@@ -159,10 +162,14 @@ def _write_manifest(path: Path, manifest: Manifest) -> None:
 
 def _refuse_existing(final: Path) -> None:
     if final.name in filesystem.active().names(final.parent):
-        raise PublishError(
-            f"{final} already exists and was not made by this run. Another run in the same mode writes here: end one "
-            "of them, or name an empty directory with trainer.share_data_dir=... on both sides of one pair"
-        )
+        raise _taken(final)
+
+
+def _taken(final: Path) -> PublishError:
+    return PublishError(
+        f"{final} already exists and was not made by this run. Another run in the same mode writes here: end one "
+        "of them, or name an empty directory with trainer.share_data_dir=... on both sides of one pair"
+    )
 
 
 def _rename_new_file(stage: Path, final: Path) -> None:
@@ -172,8 +179,7 @@ def _rename_new_file(stage: Path, final: Path) -> None:
         disk.link(stage, final)
     except FileExistsError:
         if not stage.samefile(final):  # else NFS sent our own link twice, and this answers the second
-            _refuse_existing(final)
-            raise
+            raise _taken(final) from None
     except OSError as e:
         if e.errno not in _NO_LINKS:
             raise
@@ -186,6 +192,9 @@ def _rename_new_file(stage: Path, final: Path) -> None:
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EOPNOTSUPP)
 
 
+_FOLDER_TAKEN = (errno.EEXIST, errno.ENOTEMPTY)
+
+
 def rename_new_folder(stage: Path, final: Path) -> None:
     """Give a filled folder its final name, unless that is taken.
 
@@ -195,7 +204,9 @@ def rename_new_folder(stage: Path, final: Path) -> None:
     """
     try:
         filesystem.active().rename(stage, final)
-    except OSError:
+    except OSError as e:
+        if e.errno in _FOLDER_TAKEN:  # whatever a listing of a minute ago says
+            raise _taken(final) from None
         _refuse_existing(final)
         raise
 

@@ -36,6 +36,8 @@ WRITES = {"ckpt": "rollout", "rollout": "ckpt"}
 
 _FIELDS = {"id": (str,), "number": (int,), "base_step": (int,)}
 _ATTEMPTS = 20
+_LONGEST_PAUSE_S = 5.0
+"""Between attempts; together they outlast the minute for which a network file system may show an old listing."""
 _WATCH_EVERY_S = 1.0
 
 
@@ -100,7 +102,12 @@ class Place:
                 f"this run, number {self.number} of mode {self.mode} in {self.session.folder}, was given up for dead "
                 f"and replaced by {successor}. It wrote nothing since; end it"
             )
-        newest = current_session(self.root)
+        try:
+            newest = current_session(self.root)
+        except FileNotFoundError as e:  # it is listed, and on its way out
+            raise DirectoryError(
+                f"{e.filename} is gone: the exchange directory was removed. Start both runs again with a new one"
+            ) from None
         if newest is None or newest.number != self.session.number:
             raise SessionError(
                 f"a new session has begun in {self.root} while this run, of {self.session.folder}, showed no sign of "
@@ -165,7 +172,9 @@ def claim(
     """
     with suppress(FileExistsError):
         filesystem.active().mkdir(Layout(root).sessions)
-    for _ in range(_ATTEMPTS):
+    for attempt in range(_ATTEMPTS):
+        if attempt:
+            clock.sleep(min(0.01 * 2**attempt, _LONGEST_PAUSE_S))
         session = current_session(root)
         joined = session is not None and _joins(session, card, silence_s, clock, tell)
         with suppress(PublishError):  # somebody was faster; look again at what is there now
@@ -273,6 +282,8 @@ def _fill_run(folder: Path, card: Card) -> None:
     names = RunNames(folder)
     with filesystem.active().create(names.heartbeat) as file:
         file.write(b"%020d\n" % 0)
+    with filesystem.active().create(names.reserve) as file:
+        file.write(os.urandom(cards.END_RESERVE_BYTES))  # which no file system compresses
     cards.write_card(names, card)
 
 
