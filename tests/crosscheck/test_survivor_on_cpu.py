@@ -7,6 +7,10 @@ from pathlib import Path
 import pytest
 from rollout_fixtures import FakeManager, make_config, make_prompts
 
+from verl.crosscheck.exchange import artefacts
+from verl.crosscheck.exchange.cards import Start
+from verl.crosscheck.identity import CallKind
+from verl.crosscheck.indexing import Asked, CallIndex, place
 from verl.utils.share_data import ShareDataTest
 
 
@@ -57,3 +61,32 @@ def test_what_the_survivor_used_long_ago_may_be_gone_when_the_other_run_comes_ba
     sides[again] = Side(root, again, tmp_path / again, step=5)
     step_both(sides["ckpt"], sides["rollout"])
     assert {"rollout_5", "ckpt_5"} <= {path.name for path in root.iterdir()}
+
+
+def test_an_artefact_that_is_put_aside_between_listing_and_reading_is_not_damaged(tmp_path, monkeypatch):
+    """The other run clears the directory at its start, just while this one looks at what an earlier session left."""
+    root = tmp_path / "share"
+    old = {mode: Side(root, mode, tmp_path / mode) for mode in ("ckpt", "rollout")}
+    step_both(old["ckpt"], old["rollout"])
+    for side in old.values():
+        side.share.end()
+    live_side = Side(root, "ckpt", tmp_path / "new").share._opened
+    read = artefacts.read_manifest
+
+    def put_aside_first(folder):
+        monkeypatch.undo()
+        Side(root, "rollout", tmp_path / "new")
+        return read(folder)
+
+    monkeypatch.setattr(artefacts, "read_manifest", put_aside_first)
+    assert (root / "ckpt_0").exists()
+    assert not live_side.is_ours(root / "ckpt_0")
+    assert not (root / "ckpt_0").exists()
+
+
+@pytest.mark.parametrize(("step", "exchanged"), [(3, True), (5, True), (4, False)])
+def test_the_validation_after_the_last_step_is_the_sessions_also_after_a_resume(step, exchanged):
+    """With a test_freq of 3 and 5 steps, upstream validates after 3 and after 5."""
+    index = CallIndex(Start(step, calls=step, updates=step, session="s"), test_freq=3, last_step=5)
+    at = place(index, Asked(CallKind.VALIDATION, step), lambda at: None)
+    assert (at is not None) == exchanged

@@ -44,10 +44,12 @@ class CallIndex:
     Args:
         start: where the run begins.
         test_freq: steps between validations; -1 for none.
+        last_step: after which there is one in any case, unless there are none; None if that is not known.
     """
 
     start: Start
     test_freq: int = -1
+    last_step: int | None = None
 
     def __post_init__(self) -> None:
         self.next = self.start.calls
@@ -87,9 +89,14 @@ class CallIndex:
             return Decision.EXCHANGE
         there = recorded is not None and self._ends_resumed_step(recorded)
         if self._ends_resumed_step(call):
-            due = self.test_freq > 0 and self.start.global_step % self.test_freq == 0
-            return Decision.EXCHANGE if there or (recorded is None and due) else Decision.OWN
+            return Decision.EXCHANGE if there or (recorded is None and self._is_due()) else Decision.OWN
         return Decision.SKIP if there else Decision.EXCHANGE
+
+    def _is_due(self) -> bool:
+        """Whether an undisturbed run validates at the end of the step after which this one was resumed."""
+        step = self.start.global_step
+        last = self.last_step is not None and step >= self.last_step
+        return self.test_freq > 0 and (last or step % self.test_freq == 0)
 
     def _ends_resumed_step(self, call: Asked) -> bool:
         """Whether a call is of the validation at the end of the step after which this run was resumed."""

@@ -21,7 +21,7 @@ from verl.crosscheck.exchange.free_space import require_space
 from verl.crosscheck.exchange.layout import MANIFEST, Layout
 from verl.crosscheck.exchange.manifest import read_checked, read_manifest
 from verl.crosscheck.exchange.peer import Sighting
-from verl.crosscheck.exchange.publish import discard, publish_folder
+from verl.crosscheck.exchange.publish import discard, publish_folder, sweep
 from verl.crosscheck.exchange.retention import removable
 from verl.crosscheck.exchange.session import WRITES
 from verl.crosscheck.exchange.wait import Wait, Waiting
@@ -56,9 +56,10 @@ class LiveSide:
         self.run = own_run(config, trainer, mode, clock)
         self.meeting = Meeting(self.run, trainer, clock)
         self.wait = Wait(trainer.share_data_timeout_s, _report, clock, self.meeting.peer)
-        self.index = CallIndex(self.run.start, trainer.test_freq)
+        self.index = CallIndex(self.run.start, trainer.test_freq, resuming.last_step(config))
         self.updates = self.run.start.updates
         self._size_bytes: dict[str, int] = {}
+        self._half_deleted = False
 
     # ---------------------------------------------------------------- what the trainer tells
 
@@ -184,11 +185,16 @@ class LiveSide:
         seen = self.meeting.peer.look()
         taken = seen.progress.taken.get("ckpt", 0) if seen is not None and seen.progress is not None else 0
         root, keep = self.layout.root, self.trainer.share_data_keep_ckpts
+        if self._half_deleted:
+            with suppress(OSError):
+                sweep(root, "ckpt")
+                self._half_deleted = False
         present = layout.artefacts(filesystem.active().names(root), "ckpt")
         for index in removable(present, taken, keep):
             try:
                 discard(self.layout.ckpt(index))
-            except OSError as e:  # the next one tries again, and the run is none the worse
+            except OSError as e:  # the run is none the worse
+                self._half_deleted = True
                 say(MARK, f"Warning: {self.layout.ckpt(index)} could not be deleted ({e.strerror})", "yellow")
 
     def _last_size_bytes(self, kind: str, index: int) -> int:

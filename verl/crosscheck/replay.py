@@ -60,7 +60,7 @@ class ReplaySide:
         )
         if not comparison.agrees:
             say(MARK, f"Warning: {warning}", "yellow")
-        self.index = CallIndex(self.start, trainer.test_freq)
+        self.index = CallIndex(self.start, trainer.test_freq, resuming.last_step(config))
         self.updates = self.start.updates
         say(MARK, f"replaying session {self.session.number} of {self.layout.root}, recorded with {other.identity}")
 

@@ -75,6 +75,16 @@ def own_checkpoint(config: Any, global_step: int) -> Path:
     return Path(str(config.trainer.default_local_dir)).absolute() / f"global_step_{global_step}"
 
 
+def last_step(config: Any) -> int | None:
+    """Steps of the whole run; None if that is not known. Upstream's trainer, once it has its data, writes them into the
+    actor's section, since `trainer.total_training_steps` may be left to follow from the epochs."""
+    for key in ("actor_rollout_ref.actor.optim.total_training_steps", "trainer.total_training_steps"):
+        steps = OmegaConf.select(config, key)
+        if isinstance(steps, int) and steps > 0:
+            return steps
+    return None
+
+
 def require_start(start: Start, global_step: int) -> None:
     """Return if the trainer begins after the step that was announced to the other run.
 

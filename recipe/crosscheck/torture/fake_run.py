@@ -77,7 +77,7 @@ class Plan:
             "project_name": "torture",
             "share_data": self.mode,
             "share_data_dir": str(self.root),
-            "share_data_timeout_s": 120,
+            "share_data_timeout_s": 7200,
             "default_local_dir": str(self.own),
             "resume_mode": "auto",
             "total_training_steps": course.steps,
@@ -191,7 +191,9 @@ class FakeTrainer:
         point("write", folder / STATE)
         (folder / STATE).write_text(json.dumps(asdict(self.state)))
         point("track", self._plan.own / TRACKER)
-        (self._plan.own / TRACKER).write_text(str(step))
+        stage = self._plan.own / f"{TRACKER}.new"
+        stage.write_text(str(step))
+        stage.replace(self._plan.own / TRACKER)  # upstream's is torn by a kill at this moment, which is no news
         point("done", folder)
 
     def _resume(self) -> None:

@@ -87,27 +87,29 @@ class Pair:
         clock: Callable[[], Clock] | None = None,
         setup: Setup = lambda: None,
         at_end: Setup = lambda: None,
+        outcome: str = OUTCOME,
     ) -> Child:
         """A run of its own process, which leaves word in its own folder how it ended.
 
         Args:
             setup, at_end: done first, and last, in the child.
+            outcome: name of that word.
         """
         plan = self.plan(mode)
         plan.own.mkdir(parents=True, exist_ok=True)
         with suppress(FileNotFoundError):
-            (plan.own / OUTCOME).unlink()
+            (plan.own / outcome).unlink()
 
         def work() -> None:
             runs.Heartbeat = _quick_heartbeat  # type: ignore[misc, assignment]
             setup()
             if isinstance(disturbance, Watch):
                 with filesystem.replaced(disturbance.disk(plan)):
-                    outcome = ended(plan, disturbance, clock)
+                    end = ended(plan, disturbance, clock)
             else:
-                outcome = ended(plan, disturbance, clock)
+                end = ended(plan, disturbance, clock)
             at_end()
-            (plan.own / OUTCOME).write_text(json.dumps(asdict(outcome)))
+            (plan.own / outcome).write_text(json.dumps(asdict(end)))
 
         return fork(work, self.folder / f"{mode}.log")
 

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import secrets
 from collections.abc import Collection
 from contextlib import suppress
@@ -26,9 +28,14 @@ def read_artefact_about(path: Path) -> dict[str, Any]:
         FileNotFoundError: there is none.
         DamagedError: it is not one.
     """
-    if layout.is_of_kind(path.name, "ckpt"):
+    if not layout.is_of_kind(path.name, "ckpt"):
+        return read_about(path)
+    try:
         return read_manifest(path).about
-    return read_about(path)
+    except DamagedError:
+        if os.path.lexists(path):
+            raise
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from None  # put aside meanwhile
 
 
 def session_of(path: Path) -> str | None:

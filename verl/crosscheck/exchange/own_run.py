@@ -116,18 +116,29 @@ def open_run(
         SessionError, ResumeError, DamagedError: see `session.claim`.
         DirectoryError: the file system failed.
     """
-    try:
+    with _usable(root):
         place = session.claim(root, card, silence_s=silence_s, clock=clock, tell=tell)
-        moved = artefacts.put_aside(place)
+        run = OwnRun(place, cards.read_card(place.names))
+    try:
+        with _usable(root):
+            moved = artefacts.put_aside(place)
+        run.report("starting")  # from now on what lies there of this run's kind is this session's
+    except BaseException as e:
+        run.end(e)  # the other run may have seen this one already
+        raise
+    if moved:
+        tell(f"{moved} artefacts of earlier sessions were put into {layout.Layout(root).sessions}")
+    return run
+
+
+@contextmanager
+def _usable(root: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as e:
         raise DirectoryError(
             f"trainer.share_data_dir={str(root)!r} cannot be used: {e}. Check the mount, the quota and the free space"
         ) from e
-    if moved:
-        tell(f"{moved} artefacts of earlier sessions were put into {layout.Layout(root).sessions}")
-    run = OwnRun(place, cards.read_card(place.names))
-    run.report("starting")  # from now on what lies there of this run's kind is this session's
-    return run
 
 
 def attach(folder: Path) -> OwnRun:
