@@ -100,8 +100,7 @@ class LiveSide:
         path = self.layout.rollout(index)
         if not self.wait.is_listed(path) or not self.is_ours(path):
             return None
-        about = artefacts.read_artefact_about(path)
-        return Asked(CallKind(about["call"]), about["global_step"])
+        return asked_of(path)
 
     def is_ours(self, path: Path) -> bool:
         """Whether an artefact was made in this session.
@@ -327,6 +326,20 @@ class TakenRollouts:
 def _after(call: Call) -> str:
     """What a run does once it has the answer to a call."""
     return "validating" if call.kind is CallKind.VALIDATION else "training"
+
+
+def asked_of(path: Path) -> Asked:
+    """What a rollout says that it answers, its body being unread.
+
+    Raises:
+        FileNotFoundError: there is none.
+        DamagedError: it says nothing that could be one.
+    """
+    about = artefacts.read_artefact_about(path)
+    try:
+        return Asked(CallKind(about["call"]), about["global_step"])
+    except (KeyError, ValueError) as e:
+        raise DamagedError(f"{path} does not say what it answers ({e!r}). Nothing of it was used") from None
 
 
 @contextmanager

@@ -18,9 +18,9 @@ from verl.crosscheck.exchange import artefacts, cards
 from verl.crosscheck.exchange.directory import require_own_file
 from verl.crosscheck.exchange.manifest import read_checked
 from verl.crosscheck.exchange.session import OTHER, locate
-from verl.crosscheck.identity import Call, CallKind
+from verl.crosscheck.identity import Call
 from verl.crosscheck.indexing import Asked, CallIndex, place
-from verl.crosscheck.live import Load, Save
+from verl.crosscheck.live import Load, Save, asked_of
 from verl.crosscheck.rollouts import identify_call, load_rollout
 from verl.crosscheck.runs import card_of
 from verl.crosscheck.settings import ShareMode
@@ -138,8 +138,7 @@ class ReplaySide:
 
     def _recorded(self, index: int) -> Asked | None:
         with suppress(FileNotFoundError, DamagedError):
-            about = artefacts.read_artefact_about(self.layout.rollout(index))
-            return Asked(CallKind(about["call"]), about["global_step"])
+            return asked_of(self.layout.rollout(index))
         return None
 
 

@@ -325,10 +325,8 @@ def gone(setting: Setting, mode: str) -> Problems:
 
 def zombie(setting: Setting, mode: str, point: str) -> Problems:
     """A run of another host is stopped, given up, replaced, and comes back: it must end, and change nothing."""
-    settings = {"share_data_silence_s": 15.0}
-    with new_pair(
-        COURSE, setting.scratch, template=setting.template, settings={"share_data_silence_s": 3600.0}
-    ) as pair:
+    patient, brisk = {"share_data_silence_s": 3600.0}, {"share_data_silence_s": 15.0}
+    with new_pair(COURSE, setting.scratch, template=setting.template, settings=patient) as pair:
         other_host = {"clock": scaled, "setup": disturbances.on_another_host}
         first = pair.start(mode, PausedAt(point), **other_host)
         survivor = pair.start(OTHER[mode], **other_host)

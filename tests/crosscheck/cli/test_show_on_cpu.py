@@ -238,11 +238,15 @@ def test_a_run_and_its_settings(pair, call, call_json):
 def test_moments_that_are_none(pair, call):
     run = pair.start("ckpt")
     document = json.loads(run.place.names.progress.read_text())
-    for told in ("1e300", "NaN", "-Infinity"):
-        document["told"] = float(told)
+    for told in (9e18, 0):
+        document["told"] = told
         run.place.names.progress.write_text(json.dumps(document))
         assert call("show", run.place.names.folder).exit_code == 0
         assert json.loads(call("show", run.place.names.folder, "--json").stdout)
+    for told in ("1e300", "NaN", "-Infinity"):
+        document["told"] = float(told)
+        run.place.names.progress.write_text(json.dumps(document))
+        assert call("show", run.place.names.folder).exit_code == 2
 
 
 def test_a_session_and_a_whole_directory(pair, call, call_json):

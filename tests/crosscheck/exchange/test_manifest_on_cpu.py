@@ -50,7 +50,7 @@ DAMAGE = {
         lambda c: edit(c, lambda d: d.update(schema_version=True)),
         "schema version True, expected 1",
     ),
-    "impossible name": (lambda c: edit(c, lambda d: d["files"].update({"\ud800": 1})), "is missing"),
+    "impossible name": (lambda c: edit(c, lambda d: d["files"].update({"\ud800": 1})), "is not JSON"),
     "endless name": (lambda c: edit(c, lambda d: d["files"].update({"x" * 300: 1})), "is missing"),
     "writable folder": (lambda c: (c / "sub").chmod(0o777), "others may write in 'sub'"),
     "other version": (lambda c: edit(c, lambda d: d.update(schema_version=2)), "schema version 2, expected 1"),

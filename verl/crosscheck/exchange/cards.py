@@ -10,15 +10,15 @@ reports progress.
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import Enum
-from pathlib import Path
 from typing import Any
 
 from verl.crosscheck.errors import CrossCheckError, DamagedError
 from verl.crosscheck.exchange import filesystem
-from verl.crosscheck.exchange.documents import Fields, read_document
+from verl.crosscheck.exchange.documents import Fields, fits, read_document
 from verl.crosscheck.exchange.layout import RunNames
 from verl.crosscheck.exchange.publish import publish_json
 
@@ -200,7 +200,7 @@ def read_card(run: RunNames) -> Card:
     """Raises FileNotFoundError, or DamagedError with the path and what is wrong."""
     data = read_document(run.card, _schema("card"), SCHEMA_VERSION, _CARD)
     start = data["start"]
-    wrong = [name for name, types in _START.items() if type(start.get(name, ...)) not in types]
+    wrong = [name for name, types in _START.items() if not fits(start.get(name, ...), types)]
     if wrong or data["mode"] not in ("ckpt", "rollout"):
         raise DamagedError(f"{run.card} has no valid {wrong[0] if wrong else 'mode'}. Nothing of it was used")
     known = {name: start[name] for name in _START}
@@ -219,7 +219,7 @@ def read_progress(run: RunNames) -> Progress | None:
     except FileNotFoundError:
         return None
     for name in ("published", "taken"):
-        if not all(type(count) is int for count in data[name].values()):
+        if not all(fits(count, (int,)) for count in data[name].values()):
             raise DamagedError(f"{run.progress} has counts that are none in {name!r}. Nothing of it was used")
     return Progress(**_known(Progress, data))
 
@@ -273,10 +273,15 @@ def read_facts(run: RunNames) -> dict[str, Any] | None:
 def read_heartbeat(run: RunNames) -> bytes:
     """Whatever stands there: only that it changes has a meaning. Empty if there is none."""
     try:
-        with Path(run.heartbeat).open("rb") as file:
-            return file.read(64)
+        descriptor = os.open(run.heartbeat, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # a pipe must not block us
     except OSError:
         return b""
+    try:
+        return os.read(descriptor, 64)
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
 
 
 def _schema(part: str) -> str:

@@ -8,6 +8,7 @@ Whoever can write in the directory could write anything, so nothing is taken fro
 from __future__ import annotations
 
 import json
+import math
 import os
 import stat
 from collections.abc import Mapping
@@ -21,8 +22,14 @@ MAX_SIZE_BYTES = 16 * 1024 * 1024
 
 SAME_VERSION = "Run the same version of verl-crosscheck on both sides"
 
+MAX_DEPTH = 64
+"""Levels of nesting; a configuration has about ten."""
+
+MAX_NUMBER = 2**63 - 1
+
 Fields = Mapping[str, tuple[type, ...]]
-"""Fields that must be there, by name, with the types that their values may have. A bool is no int here."""
+"""Fields that must be there, by name, with the types that their values may have. A bool is no int here; numbers are
+counts, sizes and times, never below 0."""
 
 
 class NotADocumentError(Exception):
@@ -51,10 +58,7 @@ def parse_document(path: Path, schema: str, version: int, fields: Fields) -> dic
         NotADocumentError: see `read_document`.
     """
     content = _content(path)
-    try:
-        data = json.loads(content)
-    except (ValueError, RecursionError) as e:
-        raise NotADocumentError(f"is not JSON ({_reason(e)})") from None
+    data = _parsed(content)
     if not isinstance(data, dict) or data.get("schema") != schema:
         found = data.get("schema") if isinstance(data, dict) else type(data).__name__
         raise NotADocumentError(f"is not of the schema {schema!r} (found {found!r})")
@@ -64,10 +68,52 @@ def parse_document(path: Path, schema: str, version: int, fields: Fields) -> dic
     for name, types in fields.items():
         if name not in data:
             raise NotADocumentError(f"has no field {name!r}")
-        if type(data[name]) not in types:
+        if not fits(data[name], types):
             expected = " or ".join("null" if kind is type(None) else kind.__name__ for kind in types)
-            raise NotADocumentError(f"has {data[name]!r:.100} in field {name!r}, expected {expected}")
+            below = " of at least 0" if {int, float}.intersection(types) else ""
+            raise NotADocumentError(f"has {data[name]!r:.100} in field {name!r}, expected {expected}{below}")
     return data
+
+
+def fits(value: Any, types: tuple[type, ...]) -> bool:
+    """Whether a field, see `Fields`, may have the value."""
+    if type(value) not in types:
+        return False
+    return isinstance(value, bool) or not isinstance(value, int | float) or 0 <= value <= MAX_NUMBER
+
+
+def _parsed(content: bytes) -> Any:
+    """JSON as the standard has it, which Python's parser takes more than."""
+    try:
+        text = content.decode("utf-8")
+        data = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_number, parse_float=_finite)
+        if "\\u" in text:
+            json.dumps(data, ensure_ascii=False).encode("utf-8")  # halves of letters could not even be printed
+    except (ValueError, RecursionError) as e:
+        raise NotADocumentError(f"is not JSON ({_reason(e)})") from None
+    level = [data]
+    for _ in range(MAX_DEPTH):
+        containers = [each for each in level if isinstance(each, dict | list)]
+        if not containers:
+            return data
+        level = [part for each in containers for part in (each.values() if isinstance(each, dict) else each)]
+    raise NotADocumentError(f"is not used (it nests deeper than {MAX_DEPTH} levels)")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name stands twice")
+    return found
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _no_number(text)
 
 
 def _content(path: Path) -> bytes:

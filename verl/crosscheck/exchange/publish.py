@@ -62,7 +62,8 @@ def publish_json(final: Path, document: Mapping[str, Any], *, replace: bool, dur
         PublishError: `final` exists and may not be replaced.
         OSError: the file system's own.
     """
-    content = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    # A path or a message may hold what is no text (surrogates): an end is told all the same.
+    content = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False).encode(errors="replace") + b"\n"
     if durable:
         publish_file(final, lambda file: file.write(content), replace=replace)
         return

@@ -123,6 +123,8 @@ def read_session(folder: Path) -> Session:
         DamagedError: it is not what it should be.
     """
     data = read_document(folder / layout.SESSION, SCHEMA, SCHEMA_VERSION, _FIELDS)
+    if data["number"] == 0:
+        raise DamagedError(f"{folder / layout.SESSION} has the number 0, expected 1 or more. Nothing of it was used")
     return Session(data["number"], data["id"], data["base_step"], folder)
 
 
