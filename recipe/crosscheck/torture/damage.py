@@ -45,7 +45,7 @@ VALUES: tuple[Any, ...] = (None, True, -3, 1.5, "x", [], {})
 LENGTHS = 40
 """At so many lengths, evenly spread, is each file cut off."""
 
-Damage = Callable[[Path], None]
+Damage = Callable[[Path], object]
 
 
 @dataclass(frozen=True)
@@ -243,9 +243,7 @@ def _record_damages(record: Path) -> dict[str, Damage]:
     content = record.read_bytes()
 
     def flipped(at: int) -> Damage:
-        return lambda path: (
-            path.write_bytes(content[:at] + bytes([content[at] ^ 1 << at % 8]) + content[at + 1 :]) and None
-        )
+        return written(content[:at] + bytes([content[at] ^ 1 << at % 8]) + content[at + 1 :])
 
     found = {f"bit flipped in byte {at}": flipped(at) for at in range(0, len(content), 7)}
     found["bytes appended"] = written(content + b"\0")
@@ -279,17 +277,15 @@ def _manifest_damages() -> dict[str, Damage]:
     found["does not list a file"] = files(lambda f: f.pop(first))
     found["of another update"] = lambda path: _edit(path, lambda data: data["about"].update(index=1))
     found["says nothing"] = changed(about={})
-    found["of a mark"] = lambda path: (
-        path.write_text(path.read_text().replace(MANIFEST_SCHEMA, resuming.SCHEMA)) and None
-    )
+    found["of a mark"] = changed(schema=resuming.SCHEMA)
     return found
 
 
 def _shard_damages() -> dict[str, Damage]:
     return {
         "gone": lambda path: path.unlink(),
-        "longer": lambda path: path.write_bytes(path.read_bytes() + b"\0") and None,
-        "beside another one": lambda path: (path.parent / "more.pt").write_bytes(b"x") and None,
+        "longer": lambda path: path.write_bytes(path.read_bytes() + b"\0"),
+        "beside another one": lambda path: (path.parent / "more.pt").write_bytes(b"x"),
         "in a folder for all": lambda path: path.parent.chmod(0o777),
         "beside a pipe": lambda path: os.mkfifo(path.parent / "pipe"),
         "beside a link": lambda path: (path.parent / "link").symlink_to("/etc"),
@@ -325,7 +321,7 @@ def _edit(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
 def _text(document: dict[str, Any], name: str, text: str) -> Damage:
     """Puts JSON text, which no document of Python's would give, in the place of a field's value."""
     whole = json.dumps({**document, name: "@"}).replace('"@"', text)
-    return lambda path: path.write_text(whole) and None
+    return lambda path: path.write_text(whole)
 
 
 def _twice(name: str) -> Damage:

@@ -131,5 +131,5 @@ def in_parallel(
     return results
 
 
-def _writing(work: Callable[[], Any], out: Path) -> Callable[[], None]:
-    return lambda: out.write_text(json.dumps(work())) and None
+def _writing(work: Callable[[], Any], out: Path) -> Callable[[], object]:
+    return lambda: out.write_text(json.dumps(work()))
