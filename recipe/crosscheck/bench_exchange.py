@@ -1,6 +1,7 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the exchange costs: a hand-off, file size, load time, memory while saving, interpreter start.
+"""What the exchange costs: hand-offs of a rollout and of a checkpoint, file size, load time, memory while saving,
+signs of life, interpreter start.
 
     python -m recipe.crosscheck.bench_exchange [--rows 2048] [--out outputs/bench/exchange.json]
 
@@ -14,6 +15,8 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -34,6 +37,15 @@ START_ROUNDS = 41
 HAND_OFF_ROWS = 64
 HAND_OFF_PAUSES_S = [0.1, 0.3, 1.0, 3.0] * 5
 """How long the consumer waits before each hand-off: it looks less often the longer it has waited."""
+
+CHECKPOINT_BYTES = 2 * 2**30
+CHECKPOINT_FILES = 8
+CHECKPOINT_ROUNDS = 7
+SIGNS = 2000
+REPORTS_A_STEP = 8
+"""More than either run makes in a step without validation."""
+SHORT_STEP_S = 4.0
+"""A step of the demo on a CPU; those on accelerators take ten times as long and more."""
 
 Figures = dict[str, float]
 
@@ -302,7 +314,129 @@ def consume(directory: Path) -> None:
         sys.stdout.flush()
 
 
-MEASUREMENTS: list[Callable[[Setting], Figures]] = [measure_hand_off, measure_files, measure_memory, measure_start]
+def measure_checkpoint(scratch: Path, size_bytes: int = CHECKPOINT_BYTES, rounds: int = CHECKPOINT_ROUNDS) -> Figures:
+    """A checkpoint of `CHECKPOINT_FILES` files: published and checked, against plain copies of the same files.
+
+    Three ways take turns, each into a new folder, the disk being idle before: `shutil.copytree` as it is, which returns
+    while the bytes are in memory only; the same and an fsync of each file and of the folder, which is what being safe
+    on the disk costs anybody; and ours, filled by the same `copytree`, with manifest, flush, rename, and the reader's
+    check.
+    """
+    source, target = scratch / "source", scratch / "ckpt_0"
+    source.mkdir()
+    block = os.urandom(min(size_bytes // CHECKPOINT_FILES, 2**24))
+    for number in range(CHECKPOINT_FILES):
+        with (source / f"model_world_size_8_rank_{number}.pt").open("wb") as file:
+            for _ in range(size_bytes // CHECKPOINT_FILES // len(block)):
+                file.write(block)
+    ways: dict[str, Callable[[], object]] = {
+        "copy": lambda: shutil.copytree(source, target),
+        "copy_flushed": lambda: _copy_flushed(source, target),
+        "hand_off": lambda: _hand_off(source, target),
+    }
+    taken: dict[str, list[float]] = {name: [] for name in ways}
+    for number in range(rounds + 1):
+        for name in [*ways, *ways][number % len(ways) :][: len(ways)]:
+            os.sync()
+            seconds = _seconds(ways[name])
+            shutil.rmtree(target)
+            if number:  # the first round reads the source into memory
+                taken[name].append(seconds)
+    shutil.rmtree(source)
+    median = {name: statistics.median(values) for name, values in taken.items()}
+    pairs = zip(taken["hand_off"], taken["copy_flushed"], strict=True)
+    return {
+        "ckpt_bytes": size_bytes,
+        **{f"ckpt_{name}_s_median": value for name, value in median.items()},
+        **{f"ckpt_{name}_s_fastest": min(values) for name, values in taken.items()},
+        "ckpt_overhead_over_flushed_copy": median["hand_off"] / median["copy_flushed"] - 1,
+        "ckpt_overhead_over_flushed_copy_by_rounds": statistics.median(ours / other for ours, other in pairs) - 1,
+        "ckpt_overhead_over_copy_in_memory": median["hand_off"] / median["copy"] - 1,
+        **_without_the_copy(scratch),
+    }
+
+
+def _copy_flushed(source: Path, target: Path) -> None:
+    shutil.copytree(source, target)
+    for path in (*sorted(target.iterdir()), target):
+        descriptor = os.open(path, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.close(descriptor)
+
+
+def _hand_off(source: Path, target: Path) -> None:
+    from verl.crosscheck.exchange.manifest import read_checked
+    from verl.crosscheck.exchange.publish import publish_folder
+
+    publish_folder(
+        target, lambda stage: shutil.copytree(source, stage, dirs_exist_ok=True), {"kind": "ckpt", "index": 0}
+    )
+    read_checked(target)
+
+
+def _without_the_copy(scratch: Path) -> Figures:
+    """What publishing and checking take with next to nothing to copy: all that does not grow with the bytes."""
+    source, target, seconds = scratch / "small", scratch / "ckpt_1", []
+    source.mkdir()
+    for number in range(CHECKPOINT_FILES):
+        (source / f"model_world_size_8_rank_{number}.pt").write_bytes(b"x")
+    for _ in range(20):
+        seconds.append(_seconds(lambda: _hand_off(source, target)) - _seconds(lambda: shutil.rmtree(target)))
+    return {"ckpt_fixed_ms": statistics.median(seconds) * 1000}
+
+
+def measure_signs_of_life(scratch: Path) -> Figures:
+    """CPU time of this thread, the system's included, that heartbeats and reports of progress take, in percent of one
+    core with a heartbeat every few seconds and steps as short as the demo's; and that a look at the other run takes."""
+    from verl.crosscheck.clock import SystemClock
+    from verl.crosscheck.exchange.cards import Card, Start
+    from verl.crosscheck.exchange.heartbeat import INTERVAL_S, beat
+    from verl.crosscheck.exchange.own_run import open_run
+    from verl.crosscheck.exchange.peer import Peer
+    from verl.crosscheck.exchange.processes import this_process
+
+    root = scratch / "signs"
+    root.mkdir(mode=0o700)
+    card = Card("r" * 16, "", "ckpt", "host", this_process(), "now", {}, "cpu", 1, "fsdp", Start(), 0, {})
+    run = open_run(root, card, silence_s=180.0, clock=SystemClock())
+    peer = Peer(run.place.session.folder, "ckpt", 180.0, SystemClock())
+    beat_s = _thread_seconds(lambda: beat(run.place.names.heartbeat, 1))
+    report_s = _thread_seconds(lambda: run.report_published("rollout", 0, "training"))
+    look_s = _thread_seconds(peer.look)
+    shutil.rmtree(root)
+    return {
+        "heartbeat_us": beat_s * 1e6,
+        "report_us": report_s * 1e6,
+        "look_us": look_s * 1e6,
+        "signs_of_life_percent_of_core": (beat_s / INTERVAL_S + REPORTS_A_STEP * report_s / SHORT_STEP_S) * 100,
+    }
+
+
+def _thread_seconds(call: Callable[[], object]) -> float:
+    """CPU time of one call, on average over many."""
+    call()
+    start_s = time.thread_time()
+    for _ in range(SIGNS):
+        call()
+    return (time.thread_time() - start_s) / SIGNS
+
+
+def _checkpoint(setting: Setting) -> Figures:
+    return measure_checkpoint(setting.scratch)
+
+
+def _signs_of_life(setting: Setting) -> Figures:
+    return measure_signs_of_life(setting.scratch)
+
+
+MEASUREMENTS: list[Callable[[Setting], Figures]] = [
+    measure_hand_off,
+    measure_files,
+    measure_memory,
+    measure_start,
+    _signs_of_life,
+    _checkpoint,
+]
 
 
 # ---------------------------------------------------------------- command line
@@ -327,7 +461,7 @@ def main() -> None:
     for measure in MEASUREMENTS:
         with tempfile.TemporaryDirectory(dir=arguments.scratch) as scratch:
             figures |= measure(Setting(arguments.rows, Path(scratch)))
-    sys.stdout.writelines(f"{name:34}{value:16.4g}\n" for name, value in figures.items())
+    sys.stdout.writelines(f"{name:42}{value:16.4g}\n" for name, value in figures.items())
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(figures, indent=2) + "\n")
     sys.stdout.write(f"written to {arguments.out}\n")

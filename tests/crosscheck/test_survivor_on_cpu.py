@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rollout_fixtures import FakeManager, make_config, make_prompts
 
-from verl.crosscheck.exchange import artefacts
+from verl.crosscheck.exchange import artefacts, cards
 from verl.crosscheck.exchange.cards import Start
 from verl.crosscheck.identity import CallKind
 from verl.crosscheck.indexing import Asked, CallIndex, place
@@ -90,3 +90,27 @@ def test_the_validation_after_the_last_step_is_the_sessions_also_after_a_resume(
     index = CallIndex(Start(step, calls=step, updates=step, session="s"), test_freq=3, last_step=5)
     at = place(index, Asked(CallKind.VALIDATION, step), lambda at: None)
     assert (at is not None) == exchanged
+
+
+def test_what_is_published_just_before_an_end_is_not_missed(tmp_path, monkeypatch):
+    """The other run publishes its last artefact, says so and ends, all while this one looks."""
+    root = tmp_path / "share"
+    a, b = (Side(root, mode, tmp_path / mode) for mode in ("ckpt", "rollout"))
+
+    def last_words():
+        monkeypatch.undo()
+        a.generate()
+        a.share.end()
+
+    def before(read):
+        def reading(names):
+            found = read(names)
+            last_words()
+            return found
+
+        return reading
+
+    monkeypatch.setattr(cards, "read_progress", before(cards.read_progress))
+    monkeypatch.setattr(cards, "read_end", before(cards.read_end))
+    b.share._opened.meeting.peer.require_hope("rollout", 0)
+    b.generate()

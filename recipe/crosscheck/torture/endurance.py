@@ -12,6 +12,7 @@ import os
 import statistics
 import time
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -82,14 +83,7 @@ def endure(steps: int, scratch: Path, patience_s: float) -> dict[str, Any]:
 def _figures(entries: list[dict[str, Any]]) -> dict[str, Any]:
     """First, middle and last of what grows or does not, and by how much a step of a listing's cost grows."""
     warm = _warm(entries)
-    step_ms = [
-        (after["at_s"] - before["at_s"]) / (after["step"] - before["step"]) * 1000
-        for before, after in zip(warm, warm[1:], strict=False)
-    ]
-    cpu_ms = [
-        (after["cpu_s"] - before["cpu_s"]) / (after["step"] - before["step"]) * 1000
-        for before, after in zip(warm, warm[1:], strict=False)
-    ]
+    step_ms, cpu_ms = _per_step_ms(warm, "at_s"), _per_step_ms(warm, "cpu_s")
     return {
         "memory_kb": _ends([entry["memory_kb"] for entry in warm]),
         "descriptors": _ends([entry["descriptors"] for entry in warm]),
@@ -101,6 +95,12 @@ def _figures(entries: list[dict[str, Any]]) -> dict[str, Any]:
         "listing_ms": _ends([entry["listing_ms"] for entry in warm]),
         "listing_us_per_name": _slope([e["rollouts"] for e in warm], [e["listing_ms"] * 1000 for e in warm]),
     }
+
+
+def _per_step_ms(entries: list[dict[str, Any]], name: str) -> list[float]:
+    return [
+        (after[name] - before[name]) / (after["step"] - before["step"]) * 1000 for before, after in pairwise(entries)
+    ]
 
 
 def _growth(entries: list[dict[str, Any]]) -> list[str]:

@@ -29,7 +29,7 @@ from recipe.crosscheck.torture.disturbances import (
     ShortWrites,
     Trouble,
 )
-from recipe.crosscheck.torture.kills import COURSE, VALIDATED, Setting, points_of
+from recipe.crosscheck.torture.kills import COURSE, VALIDATED, Setting, points_of, thinned
 from recipe.crosscheck.torture.pair import MODES, Outcome, Pair, new_pair, wait_for, wait_until
 from recipe.crosscheck.torture.points import Point, Watch
 from recipe.crosscheck.torture.toy import Course
@@ -143,11 +143,14 @@ def _go_on(pair: Pair, setting: Setting) -> Problems:
     return problems + found + ([pair.tail()] if problems or found else [])
 
 
-def disk_errors(setting: Setting, codes: Iterable[int], modes: Iterable[str] = MODES) -> list[Fault]:
-    """An error at the first of each operation in each phase."""
+def disk_errors(setting: Setting, codes: Iterable[int], *, quick: bool = False) -> list[Fault]:
+    """An error at the first of each operation in each phase; or of each phase, and of each operation."""
     faults = []
-    for mode in modes:
+    for mode in MODES:
         first = _first_points(points_of(mode, VALIDATED, setting))
+        if quick:
+            phases = thinned(first, 0, lambda point: point.split("/")[1])
+            first = list(dict.fromkeys([*phases, *thinned(first, 0, lambda point: point.rpartition(":")[2])]))
         for code in codes:
             for point in first:
                 operation = point.rpartition(":")[2]
@@ -218,10 +221,10 @@ def errors_of_the_trainer(setting: Setting) -> list[Fault]:
 
 def together(
     setting: Setting,
+    watch: Callable[[str], Watch | None] = lambda mode: None,
     *,
     course: Course = VALIDATED,
     fast: bool = False,
-    watch: Callable[[str], Watch | None],
     **start: Any,
 ) -> Problems:
     """Both runs have a fault that must not matter."""
@@ -504,3 +507,14 @@ def _result(fault: Fault) -> dict[str, Any]:
     problems = fault.trial()
     result = {"name": fault.name, "kind": fault.kind, "took_s": round(time.monotonic() - start_s, 2)}
     return result | ({"problems": problems} if problems else {})
+
+
+def everything_else(setting: Setting) -> list[Fault]:
+    """All faults but the errors of disks at each point, which are many, and the small disks, which need a privilege."""
+    return [
+        *short_writes(setting),
+        *full_disks(setting),
+        *errors_of_the_trainer(setting),
+        *worlds(setting),
+        *peers(setting),
+    ]

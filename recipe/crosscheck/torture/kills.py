@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -94,30 +94,44 @@ def points_of_resumed(mode: str, point: str, course: Course, setting: Setting) -
     return [name for name in names if name.startswith("0/")]
 
 
-def thinned(names: list[str], share: float) -> list[str]:
-    """Every n-th of the names, but of each phase and operation at least the first with each moment."""
+def thinned(names: list[str], share: float, kind: Callable[[str], object]) -> list[str]:
+    """That share of the names, evenly spread, and the first of each kind."""
     kept, seen, due = [], set(), 0.0
     for name in names:
-        _, phase, rest = name.split("/", 2)
-        kind = (phase, rest.partition(":")[2])
         due += share
-        if due >= 1 or kind not in seen:
+        if due >= 1 or kind(name) not in seen:
             kept.append(name)
         due -= due >= 1
-        seen.add(kind)
+        seen.add(kind(name))
     return kept
 
 
-def plan_kills(setting: Setting, share: float) -> list[Kill]:
-    """All trials; `share` of the points, both variants taking turns."""
+def operation(name: str) -> tuple[str, str]:
+    """Phase, operation and moment of a point."""
+    _, phase, rest = name.split("/", 2)
+    return phase, rest.partition(":")[2]
+
+
+def phase(name: str) -> tuple[str, str]:
+    """Phase and moment of a point."""
+    return name.split("/")[1], name.partition("@")[2]
+
+
+def plan_kills(setting: Setting, share: float, *, quick: bool = False) -> list[Kill]:
+    """All trials, both variants taking turns; `share` of the points.
+
+    Args:
+        quick: at least one of each phase and moment, else of each operation in each phase and moment.
+    """
+    kind = phase if quick else operation
     kills: list[Kill] = []
-    for course in (COURSE, VALIDATED):
+    for course in (VALIDATED,) if quick else (COURSE, VALIDATED):
         for mode in MODES:
-            names = thinned(points_of(mode, course, setting), share)
+            names = thinned(points_of(mode, course, setting), share, kind)
             kills += [Kill(mode, name, number % 2 == 0, course) for number, name in enumerate(names)]
     for mode in MODES:
         first = {"ckpt": "3/publish rollout/2:write@half", "rollout": "3/fill ckpt/3:open@before"}[mode]
-        names = thinned(points_of_resumed(mode, first, COURSE, setting), share)
+        names = thinned(points_of_resumed(mode, first, COURSE, setting), share, kind)
         kills += [Kill(mode, first, number % 2 == 1, COURSE, again) for number, again in enumerate(names)]
     return kills
 
