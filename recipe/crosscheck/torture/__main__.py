@@ -24,7 +24,9 @@ from recipe.crosscheck.torture.pair import warm_up
 from recipe.crosscheck.torture.zygote import Task, in_parallel
 
 WORKERS = 3
-"""Pairs at a time: each waits most of the time."""
+"""Pairs at a time that are killed."""
+PATIENT_WORKERS = 6
+"""Pairs at a time that have a fault: those wait most of the time."""
 SHARE = 0.3
 """Of all kill points, unless `--every-point` is given; of each operation in each phase at least the first."""
 STEPS = 10_000
@@ -68,7 +70,7 @@ def _faults(setting: Setting, tell: Callable[[str], None], *, quick: bool) -> Fi
     if not reason:
         chosen += faults.small_disks(setting, SMALL_DISKS_KB[: 1 if quick else None])
     tell(f"injecting {len(chosen)} faults")
-    results = in_parallel(faults.tasks(chosen), WORKERS, setting.scratch, _teller(tell, len(chosen)))
+    results = in_parallel(faults.tasks(chosen), PATIENT_WORKERS, setting.scratch, _teller(tell, len(chosen)))
     wrong = [result for result in results if "problems" in result or "broken" in result]
     by_kind = Counter(result.get("kind", "?") for result in results)
     return {
@@ -158,7 +160,7 @@ def _problems(part: Figures) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="scripts/torture", description="Tries to make the exchange lose something.")
-    parser.add_argument("--quick", action="store_true", help="a short form of everything, about two minutes")
+    parser.add_argument("--quick", action="store_true", help="a short form of everything, about a minute")
     parser.add_argument("--every-point", action="store_true", help="kill at every point: about ten minutes more")
     parser.add_argument("--out", type=Path, default=Path("outputs/bench/torture.json"), help="where the figures go")
     parser.add_argument("--scratch", type=Path, help="directory on the disk under test (default: the temporary one)")

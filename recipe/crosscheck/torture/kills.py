@@ -112,26 +112,33 @@ def operation(name: str) -> tuple[str, str]:
     return phase, rest.partition(":")[2]
 
 
-def phase(name: str) -> tuple[str, str]:
-    """Phase and moment of a point."""
-    return name.split("/")[1], name.partition("@")[2]
+def one_of_each_phase(names: list[str]) -> list[str]:
+    """A point in the middle of each phase."""
+    phases: dict[str, list[str]] = {}
+    for name in names:
+        phases.setdefault(name.split("/")[1], []).append(name)
+    return [of_phase[len(of_phase) // 2] for of_phase in phases.values()]
 
 
 def plan_kills(setting: Setting, share: float, *, quick: bool = False) -> list[Kill]:
-    """All trials, both variants taking turns; `share` of the points.
+    """All trials, both variants taking turns.
 
     Args:
-        quick: at least one of each phase and moment, else of each operation in each phase and moment.
+        share: of the points; of each operation in each phase at least the first with each moment.
+        quick: one point of each phase instead.
     """
-    kind = phase if quick else operation
+
+    def chosen(names: list[str]) -> list[str]:
+        return one_of_each_phase(names) if quick else thinned(names, share, operation)
+
     kills: list[Kill] = []
     for course in (VALIDATED,) if quick else (COURSE, VALIDATED):
         for mode in MODES:
-            names = thinned(points_of(mode, course, setting), share, kind)
+            names = chosen(points_of(mode, course, setting))
             kills += [Kill(mode, name, number % 2 == 0, course) for number, name in enumerate(names)]
     for mode in MODES:
         first = {"ckpt": "3/publish rollout/2:write@half", "rollout": "3/fill ckpt/3:open@before"}[mode]
-        names = thinned(points_of_resumed(mode, first, COURSE, setting), share, kind)
+        names = chosen(points_of_resumed(mode, first, COURSE, setting))
         kills += [Kill(mode, first, number % 2 == 1, COURSE, again) for number, again in enumerate(names)]
     return kills
 
