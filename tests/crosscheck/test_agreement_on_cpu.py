@@ -25,6 +25,7 @@ from verl.crosscheck.agreement import (
     flatten,
     not_compared,
     require_agreement,
+    without_length,
 )
 from verl.crosscheck.agreement_table import TABLE, UNSET_MEANS, Rule, Scope
 from verl.crosscheck.errors import AgreementError
@@ -88,8 +89,7 @@ MAY_DIFFER = """
     actor_rollout_ref.actor.fsdp_config.param_offload actor_rollout_ref.actor.fsdp_config.fsdp_size
     actor_rollout_ref.actor.fsdp_config.dtype actor_rollout_ref.actor.fsdp_config.model_dtype
     actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype
-    actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu actor_rollout_ref.actor.use_dynamic_bsz
-    actor_rollout_ref.actor.ppo_max_token_len_per_gpu actor_rollout_ref.actor.ulysses_sequence_parallel_size
+    actor_rollout_ref.actor.ulysses_sequence_parallel_size
     actor_rollout_ref.actor.use_torch_compile actor_rollout_ref.actor.checkpoint.save_contents
     actor_rollout_ref.actor.checkpoint.async_save actor_rollout_ref.actor.profiler.enable
     actor_rollout_ref.actor.profiler.tool_config.npu.level actor_rollout_ref.actor.megatron.context_parallel_size
@@ -182,8 +182,43 @@ def test_a_run_agrees_with_itself(name):
     assert require_agreement(comparison, "A", "B", strict=True) == ""
 
 
+SPLIT = ("ppo_micro_batch_size_per_gpu", "use_dynamic_bsz", "ppo_max_token_len_per_gpu")
+
+
+@pytest.mark.parametrize("key", SPLIT)
+@pytest.mark.parametrize(
+    ("workers", "mean", "may"),
+    [
+        ("disable", "token-mean", True),
+        ("auto", "seq-mean-token-mean", True),
+        ("auto", "token-mean", False),  # a mean of the portions' means, in 0.7.1's legacy actor
+        ("enable", "token-mean", False),
+    ],
+)
+def test_how_an_update_is_split_may_differ_where_its_loss_is_the_same_mean(key, workers, mean, may):
+    def config(value):
+        actor = {key: value, "loss_agg_mode": mean}
+        return {"trainer": {"use_legacy_worker_impl": workers}, "actor_rollout_ref": {"actor": actor}}
+
+    assert [each.key for each in differences(config(4), config(8))] == (
+        [] if may else [f"actor_rollout_ref.actor.{key}"]
+    )
+
+
+@pytest.mark.parametrize(("schedule", "may"), [("constant", True), ("cosine", False)])
+def test_a_run_that_is_over_may_have_been_meant_to_last_longer(schedule, may):
+    def config(steps):
+        optim = {"lr_scheduler_type": schedule}
+        return {"trainer": {"total_training_steps": steps}, "actor_rollout_ref": {"actor": {"optim": optim}}}
+
+    comparison = compare(config(4), config(100), {}, {})
+    assert not comparison.agrees
+    assert without_length(comparison, config(4)).agrees is may
+
+
 def test_gpu_fsdp_against_npu_megatron_leaves_nothing():
     common = ["algorithm.adv_estimator=grpo", "actor_rollout_ref.rollout.n=8", "data.train_batch_size=256"]
+    common += ["trainer.use_legacy_worker_impl=disable"]
     fsdp = shipped(
         "ppo_trainer",
         *common,

@@ -3,6 +3,7 @@
 """A session of two runs: who may take part, what is whose, how an end is learnt of, what is deleted, how to go on."""
 
 import json
+import os
 import pickle
 from pathlib import Path
 
@@ -181,15 +182,140 @@ def test_on_another_host_a_silent_run_is_given_up_and_cannot_come_back(root, oth
     a.generate()
     b = Side(root, "rollout")
     b.generate()
-    clock = ManualClock({float(s): (lambda s=s: beat(names_of(root, "rollout").heartbeat, s)) for s in range(181, 400)})
+    clock = ManualClock({float(s): (lambda s=s: beat(names_of(root, "rollout").heartbeat, s)) for s in range(100, 400)})
     a2 = Side(root, "ckpt", clock=clock)
     assert clock.monotonic_s() >= 180
-    assert "has not said that it ended; looking for up to 180 s" in capsys.readouterr().out
+    assert "did not say that it ended; looking for up to 180 s" in capsys.readouterr().out
     assert a2.share._opened.run.place.number == 2
     before = exchanged(root)
     with pytest.raises(SessionError, match=r"number 1 of mode ckpt .* was given up for dead and replaced by run"):
         a.generate()
     assert exchanged(root) == before
+
+
+def test_a_start_that_has_to_watch_takes_one_silence_and_keeps_the_waiting_run_patient(root, other_host):
+    """Both are of another host: the silent one, and the one that waits for it, which must not give up before."""
+    a = Side(root, "ckpt")
+    a.generate()
+    patience = {"share_data_timeout_s": 7200}
+    started = []
+
+    def look(own_pulse, second):
+        beat(own_pulse, second)
+        b_clock._now_s += 1.0
+        assert b.share._opened.meeting.peer.require_hope("rollout", 1) is not None
+
+    def start_again():
+        own_pulse = names_of(root, "rollout").heartbeat
+        clock = ManualClock({float(s): (lambda s=s: look(own_pulse, s)) for s in range(1, 181)})
+        started.append(Side(root, "ckpt", clock=clock))
+        assert 180 <= clock.monotonic_s() < 182
+        for _ in range(2):
+            started[0].generate()
+            started[0].step += 1
+
+    pulse = names_of(root, "ckpt").heartbeat
+    b_clock = ManualClock({1.0: lambda: beat(pulse, 1), 170.0: start_again})
+    b = Side(root, "rollout", clock=b_clock, trainer=patience)
+    b.generate()
+    b.step = 1
+    b.generate()
+    assert started[0].share._opened.run.place.number == 2
+
+
+def test_a_pause_of_the_one_that_waits_is_not_the_others_silence(root):
+    """Both were stopped for long, or the file server was: nobody was there to see a change."""
+
+    class Pausing(ManualClock):
+        def sleep(self, duration_s):
+            if 100 < self.monotonic_s() < 120:
+                duration_s += 5000.0
+            super().sleep(duration_s)
+
+    a = Side(root, "ckpt")
+    clock = Pausing({5150.0: a.generate})
+    b = Side(root, "rollout", clock=clock, trainer={"share_data_timeout_s": 600})
+    b.generate()
+    assert clock.monotonic_s() > 5000
+
+
+def test_a_file_that_is_replaced_while_it_is_read_is_opened_again(root, monkeypatch):
+    a, b = Side(root, "ckpt"), Side(root, "rollout")
+    a.generate()
+    opened, failures = os.open, iter([116, 116, 116])
+
+    def stale(path, *args, **kwargs):
+        error = next(failures, None) if str(path).endswith("progress.json") else None
+        if error:
+            raise OSError(error, "Stale file handle")
+        return opened(path, *args, **kwargs)
+
+    monkeypatch.setattr(os, "open", stale)
+    b.generate()
+    assert next(failures, None) is None
+
+
+def test_a_file_server_that_fails_for_a_while_is_no_end(root, monkeypatch):
+    a = Side(root, "ckpt")
+    clock = ManualClock({100.0: a.generate})
+    b = Side(root, "rollout", clock=clock, trainer={"share_data_timeout_s": 600})
+    opened = os.open
+
+    def failing(path, *args, **kwargs):
+        if str(path).endswith("progress.json") and "ckpt_1" in str(path) and 20 < clock.monotonic_s() < 90:
+            raise OSError(5, "Input/output error")
+        return opened(path, *args, **kwargs)
+
+    monkeypatch.setattr(os, "open", failing)
+    b.generate()
+    assert clock.monotonic_s() > 100
+
+
+def test_a_lagging_listing_is_no_successor(root):
+    first = Side(root, "ckpt")
+    first.share.end()
+    Side(root, "rollout")
+    a = Side(root, "ckpt")
+
+    class Lagging(filesystem.Filesystem):
+        def names(self, folder):
+            return [name for name in super().names(folder) if name != "ckpt_2"]
+
+    place = a.share._opened.run.place
+    assert place.number in (1, 2)
+    with filesystem.replaced(Lagging()):
+        place.require_current()
+
+
+def test_an_old_session_that_cannot_be_read_is_in_nobodys_way(root):
+    for _ in range(2):
+        a = Side(root, "ckpt")
+        a.generate()
+        a.share.end()
+    broken = root / "sessions" / "session_1" / "session.json"
+    broken.write_text(broken.read_text().replace('"schema_version": 1', '"schema_version": 2'))
+    Side(root, "ckpt")
+    assert exchanged(root) == []
+
+
+def test_a_secret_in_an_error_is_not_told(root, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_abcdefgh12345678")
+    a = Side(root, "ckpt")
+    a.share.end(RuntimeError("401 for token hf_abcdefgh12345678 at https://me:pw@hub/x"))
+    message = json.loads(names_of(root, "ckpt").end.read_text())["message"]
+    assert message == "401 for token <left out> at https://<left out>@hub/x"
+
+
+def test_an_error_that_cannot_say_what_it_is_still_is_an_end(root):
+    class Odd(RuntimeError):
+        cause = "no exception"
+
+        def __str__(self):
+            raise ValueError
+
+    a = Side(root, "ckpt")
+    a.share.end(Odd())
+    assert json.loads(names_of(root, "ckpt").end.read_text())["error"] == "Odd"
 
 
 # ---------------------------------------------------------------- agreement

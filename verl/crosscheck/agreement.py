@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import groupby
 from typing import Any
@@ -236,6 +236,25 @@ class Comparison:
             for reason, group in groupby(by_reason, key=lambda each: each.reason)
         ]
         return ["Not compared:", *lines] if lines else []
+
+
+LENGTH_OF_THE_RUN = frozenset({"trainer.total_training_steps", "trainer.total_epochs"})
+"""How long a run is to last. It decides what is computed in a step only by way of a schedule."""
+
+
+def without_length(comparison: Comparison, config: Mapping[str, Any]) -> Comparison:
+    """A comparison with a run that is over: that one may have been meant to last longer, unless a schedule says that
+    each step depends on it.
+
+    Args:
+        config: of the run that is to go on.
+    """
+    flat = flatten(config)
+    kinds = [value for key, value in flat.items() if key.endswith(("lr_scheduler_type", "lr_decay_style"))]
+    if any(kind not in ("constant", None) for kind in kinds):
+        return comparison
+    kept = tuple(each for each in comparison.differences if each.key not in LENGTH_OF_THE_RUN)
+    return replace(comparison, differences=kept)
 
 
 def compare(

@@ -24,6 +24,7 @@ class Scope(Enum):
     ONE_SIDED = "the two runs train with different back ends, and only one of them has the key"
     RESUMED = "one of the runs, or both, go on from a checkpoint"
     NO_CRITIC = "neither run trains a critic"
+    SAME_MEAN = "the actor's loss is the same mean however its rows are split"
 
 
 @dataclass(frozen=True)
@@ -63,11 +64,17 @@ class Situation:
     other_backend: bool
     resumed: bool
     no_critic: bool
+    same_mean: bool
 
     @classmethod
     def of(cls, own: Mapping[str, Any], other: Mapping[str, Any], *, resumed: bool) -> Situation:
         """From two flat configurations."""
-        return cls(_backends(own) != _backends(other), resumed, not (has_critic(own) or has_critic(other)))
+        return cls(
+            other_backend=_backends(own) != _backends(other),
+            resumed=resumed,
+            no_critic=not (has_critic(own) or has_critic(other)),
+            same_mean=_splits_evenly(own) and _splits_evenly(other),
+        )
 
     def allows(self, scope: Scope, *, one_sided: bool) -> bool:
         return {
@@ -76,6 +83,7 @@ class Situation:
             Scope.ONE_SIDED: self.other_backend and one_sided,
             Scope.RESUMED: self.resumed,
             Scope.NO_CRITIC: self.no_critic,
+            Scope.SAME_MEAN: self.same_mean,
         }[scope]
 
 
@@ -83,6 +91,14 @@ def _backends(flat: Mapping[str, Any]) -> tuple[str, ...]:
     """Training back ends of actor and critic; FSDP and FSDP2 are configured by the same keys."""
     names = (str(flat.get(key)) for key in ("actor_rollout_ref.actor.strategy", "critic.strategy"))
     return tuple("fsdp" if name == "fsdp2" else name for name in names)
+
+
+def _splits_evenly(flat: Mapping[str, Any]) -> bool:
+    """Whether the actor's loss does not depend on how a mini-batch is split. 0.7.1's legacy actor takes the mean over
+    tokens in each portion and then the mean of those, which weighs the tokens of a short portion more; the new workers
+    count the tokens of all portions first."""
+    new_workers = flat.get("trainer.use_legacy_worker_impl") == "disable"
+    return new_workers or flat.get("actor_rollout_ref.actor.loss_agg_mode", "token-mean") != "token-mean"
 
 
 def has_critic(flat: Mapping[str, Any]) -> bool:
@@ -142,10 +158,15 @@ TABLE: tuple[Rule, ...] = (
         f"{_MEGATRON_MODEL}.*pipeline*|*parallel*|moe_token_dispatcher_type|*overlap*",
     ),
     *_may_differ(
-        "how one update or one pass is split into portions",
-        "**.*micro_batch_size|*micro_batch_size_per_gpu",
-        "**.use_dynamic_bsz|log_prob_use_dynamic_bsz",
-        "**.*max_token_len_per_gpu",
+        "how one update is split into portions, whose losses add up to the same",
+        "actor_rollout_ref.actor.*micro_batch_size|*micro_batch_size_per_gpu|use_dynamic_bsz|*max_token_len_per_gpu",
+        "critic.*micro_batch_size|*micro_batch_size_per_gpu|use_dynamic_bsz|*max_token_len_per_gpu",
+        scope=Scope.SAME_MEAN,
+    ),
+    *_may_differ(
+        "how one pass without an update is split into portions",
+        "**.log_prob_*micro_batch_size*|log_prob_use_dynamic_bsz|log_prob_max_token_len_per_gpu",
+        "**.forward_micro_batch_size*|forward_max_token_len_per_gpu|infer_micro_batch_size*|infer_max_token_len*",
         "**.model.tiled_mlp.**",
         "**.entropy_from_logits_with_chunking",
     ),

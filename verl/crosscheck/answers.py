@@ -12,6 +12,7 @@ from typing import Any
 from verl.crosscheck.checkpoints import LAYOUT
 from verl.crosscheck.console import MARK, say
 from verl.crosscheck.errors import MismatchError
+from verl.crosscheck.exchange.cards import Card
 from verl.crosscheck.identity import Call, CallKind, require_same_call
 
 SAME_QUESTION = (
@@ -64,6 +65,24 @@ def require_same_update(path: Path, own: dict[str, Any], found: dict[str, Any], 
             raise _not_same_update(path, own, found, key, "It was not loaded.")
         with _warned():
             raise _not_same_update(path, own, found, key, USED_ALL_THE_SAME)
+
+
+def require_same_layout(own: Card, other: Card) -> None:
+    """Return if either run could load a checkpoint of the other.
+
+    Raises:
+        MismatchError: it could not; shows all that stands in the way.
+    """
+    different = [
+        f"{key.replace('_', ' ')} {getattr(own, key)} here, {getattr(other, key)} there"
+        for key in LAYOUT
+        if getattr(own, key) != getattr(other, key)
+    ]
+    if different:
+        raise MismatchError(
+            f"this run and the other one, {other.identity}, could not load each other's checkpoints: "
+            f"{'; '.join(different)}. {SAME_LAYOUT}"
+        )
 
 
 def _not_same_update(

@@ -7,6 +7,7 @@
     ├── DirectoryError      the exchange directory cannot be used
     ├── PublishError        an artefact could not be saved
     ├── DamagedError        an artefact is there and is not what was written
+    │   └── UnreadableError the file system did not give it, and may do so later
     ├── SpaceError          the disk is too full for what is to be saved
     ├── EncodingError       a value that an artefact cannot represent
     ├── MismatchError       an artefact answers another question than the one asked
@@ -40,6 +41,10 @@ class PublishError(CrossCheckError):
 
 class DamagedError(CrossCheckError):
     """An artefact is complete by name but truncated, altered, or not of this format."""
+
+
+class UnreadableError(DamagedError):
+    """A file is there and could not be read, as with a file server that is away: nothing is known of its content."""
 
 
 class SpaceError(CrossCheckError):

@@ -62,7 +62,11 @@ def model_facts(path: str, override_config: Mapping[str, Any] | None = None) -> 
     folder = Path(path).expanduser()
     changes = dict(override_config or {})
     content = {**_configuration(path), **changes.get("model_config", changes)}
-    weights = _weights(folder) if folder.is_dir() else {NOT_KNOWN: f"{path} is no folder on this host"}
+    if not folder.is_dir():
+        # Without weights to look at, the name is all that says which model it is.
+        weights = {NOT_KNOWN: f"{path} is no folder on this host"}
+        return {"config": _of_the_shape(without_secrets(content, {})), "weights": weights, "hub_name": path}
+    weights = _weights(folder)
     return {"config": _of_the_shape(without_secrets(content, {})), "weights": weights}
 
 

@@ -358,7 +358,7 @@ def saving(path: Path) -> Iterator[None]:
 
 
 def _report(waiting: Waiting) -> None:
-    doing = f", the other run is {waiting.peer}" if waiting.peer else ", the other run has not started"
+    doing = f", the other run is {waiting.peer or 'not there: it has not started'}"
     say(
         MARK,
         f"still waiting for {waiting.path.name}: {waiting.waited_s:.0f} s so far, last sign of progress "

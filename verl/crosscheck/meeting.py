@@ -6,12 +6,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from verl.crosscheck.agreement import NOT_KNOWN, Comparison, compare, require_agreement
+from verl.crosscheck.agreement import NOT_KNOWN, Comparison, compare, require_agreement, without_length
+from verl.crosscheck.answers import require_same_layout
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.console import MARK, say
-from verl.crosscheck.errors import ResumeError
+from verl.crosscheck.errors import DamagedError, ResumeError
 from verl.crosscheck.exchange import cards, filesystem, layout
-from verl.crosscheck.exchange.artefacts import of_session
+from verl.crosscheck.exchange.artefacts import of_session, read_artefact_about
 from verl.crosscheck.exchange.cards import Card, EndState
 from verl.crosscheck.exchange.layout import RunNames
 from verl.crosscheck.exchange.own_run import OwnRun
@@ -54,6 +55,7 @@ class Meeting:
 
         Raises:
             AgreementError: they differ where they must not, and the run is strict.
+            MismatchError: neither could load the other's checkpoints.
             ResumeError: what this run needs is gone, and will not be made again.
         """
         seen = self._peer.look()
@@ -66,6 +68,7 @@ class Meeting:
             return
         if self._compared is None or self._compared[0] != seen.number:
             self._compare(seen.card, {}, {})
+            require_same_layout(self._run.card, seen.card)
         self._require_no_loss(seen)
         self._configured = seen.number
 
@@ -96,20 +99,32 @@ class Meeting:
         if number == 0 or self._compared == (number, True):
             return
         names = self._run.place.session.run(self._peer.mode, number)
-        progress = cards.read_progress(names)
-        told = progress is not None and progress.facts
+        told = self._tells_facts(names, over=seen is None)
         if self._compared != (number, told):
-            self._compare_all(seen.card if seen is not None else cards.read_card(names), names, told)
+            self._compare_all(seen.card if seen is not None else cards.read_card(names), names, told, over=seen is None)
             self._compared = (number, told)
 
-    def _compare_all(self, other: Card, names: RunNames, told: bool) -> None:
+    def _tells_facts(self, names: RunNames, *, over: bool) -> bool:
+        """Whether a run says that its facts are there. What a run that is over said last may be lost with its node."""
+        try:
+            progress = cards.read_progress(names)
+        except DamagedError:
+            if not over:
+                raise
+            return names.facts.exists()
+        return progress is not None and progress.facts
+
+    def _compare_all(self, other: Card, names: RunNames, told: bool, *, over: bool) -> None:
         own_facts = cards.read_facts(self._run.place.names) if self._run.progress.facts else None
         other_facts = self._facts(names) if told else None
-        comparison = self._compare(other, own_facts or _NO_FACTS, other_facts or _NO_FACTS)
+        comparison = self._compare(other, own_facts or _NO_FACTS, other_facts or _NO_FACTS, over=over)
         if not comparison.agrees:
             say(MARK, f"Warning: {comparison.report(*self._names(other))}", "yellow")
             return
         say(MARK, f"this run agrees with {other.identity}")
+        if comparison.allowed:
+            keys = ", ".join(each.difference.key for each in comparison.allowed)
+            say(MARK, f"{len(comparison.allowed)} settings differ, and may: {keys}")
         for line in comparison.not_compared_lines():
             say(MARK, line)
 
@@ -120,10 +135,14 @@ class Meeting:
             self._clock.sleep(_FACTS_EVERY_S)
         return facts
 
-    def _compare(self, other: Card, own_facts: dict[str, Any], other_facts: dict[str, Any]) -> Comparison:
+    def _compare(
+        self, other: Card, own_facts: dict[str, Any], other_facts: dict[str, Any], *, over: bool = False
+    ) -> Comparison:
         own = self._run.card
         resumed = own.start.session is not None or other.start.session is not None
         comparison = compare(own.config, other.config, own_facts, other_facts, resumed=resumed)
+        if over:
+            comparison = without_length(comparison, own.config)
         require_agreement(comparison, *self._names(other), strict=self._trainer.share_data_strict)
         return comparison
 
@@ -148,18 +167,19 @@ class Meeting:
         if not gone:
             return
         there = of_session(root, kind, session)
-        first = min((index for index in there if index > gone[-1]), default=made)
+        later = [index for index in there if index > gone[-1]]
+        step = self._step_before(kind, later[0]) if later else None
+        advice = f"resume this run after step {step} or later, or " if step is not None else "resume "
         raise ResumeError(
             f"this run begins after step {self._run.start.global_step} and needs {kind}_{gone[0]}, which the other "
             f"run, {seen.card.identity}, has deleted: it is about to make {kind}_{made}. There are "
-            f"{', '.join(f'{kind}_{index}' for index in there) or 'none'}. So resume this run after step "
-            f"{self._step_before(first, kind)} or later, or the other one after step "
+            f"{', '.join(f'{kind}_{index}' for index in there) or 'none'}. So {advice}the other one after step "
             f"{self._run.start.global_step} or earlier, or both from the beginning; trainer.share_data_keep_ckpts=null "
             "on the run in mode rollout keeps all checkpoints"
         )
 
-    def _step_before(self, index: int, kind: str) -> int:
-        """The step after which a run that needs `kind` from `index` on can be resumed."""
-        start = self._run.start
-        begun = start.updates if kind == "ckpt" else start.calls
-        return start.global_step + index - begun
+    def _step_before(self, kind: str, index: int) -> int | None:
+        """The step after which a run that needs `kind` from `index` on can be resumed, as the artefact says."""
+        about = read_artefact_about(layout.Layout(self._run.place.root).artefact(kind, index))
+        step = about.get("global_step")
+        return step - 1 if type(step) is int else None

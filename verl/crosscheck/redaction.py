@@ -54,6 +54,9 @@ _SECRETS_IN_TEXT = tuple(
         r"(?<![A-Za-z0-9])glpat-[A-Za-z0-9_-]{16,}",
         r"(?<![A-Za-z0-9])(?:AKIA|ASIA)[0-9A-Z]{16}(?![0-9A-Za-z])",
         r"(?<![A-Za-z0-9])xox[a-z]-[A-Za-z0-9-]{10,}",
+        r"(?<=hooks\.slack\.com/services/)[^\s\"',;]+",
+        r"(?i)(?<=[?&]sig=)[^&\s\"',;]+",
+        r"(?i)(?<=signature=)[^&\s\"',;]+",
         r"(?<![A-Za-z0-9])AIza[0-9A-Za-z_-]{35}",
         r"(?<![A-Za-z0-9])eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",  # JSON web token
     )
@@ -73,12 +76,20 @@ def without_secrets(config: Mapping[Any, Any], environ: Mapping[str, str]) -> di
     Args:
         environ: The process's environment; its values are looked for and never returned.
     """
-    known = [
+    return _Redaction(_known_secrets(environ)).of_mapping(config, under_secret=False)
+
+
+def text_without_secrets(text: str, environ: Mapping[str, str]) -> str:
+    """A text, such as an error's message, with `LEFT_OUT` in place of what could be a secret; see `without_secrets`."""
+    return _Redaction(_known_secrets(environ)).of_text(text)
+
+
+def _known_secrets(environ: Mapping[str, str]) -> list[str]:
+    return [
         value
         for name, value in environ.items()
         if len(value) >= MIN_SECRET_CHARS and _says_secret(name) and not _is_path_here(value)
     ]
-    return _Redaction(known).of_mapping(config, under_secret=False)
 
 
 def _is_path_here(value: str) -> bool:
@@ -152,7 +163,7 @@ class _Redaction:
 def _says_secret(name: str) -> bool:
     """Whether a name, of a key or of an environment variable, says that its value is a secret."""
     words = [word.lower() for word in _WORD.findall(name)]
-    if words == ["pass"] or any(map(_SECRET_WORD.fullmatch, words)):
+    if words[-1:] == ["pass"] or any(map(_SECRET_WORD.fullmatch, words)):
         return True
     if any(word in ("key", "keys") and _OWNER_OF_A_KEY.fullmatch(before) for before, word in pairwise(words)):
         return True

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from verl.crosscheck import resuming
-from verl.crosscheck.agreement import compare, require_agreement
+from verl.crosscheck.agreement import compare, require_agreement, without_length
 from verl.crosscheck.answers import require_answer, require_same_update
 from verl.crosscheck.console import MARK, failure_told, say
 from verl.crosscheck.errors import DamagedError, DirectoryError
@@ -54,7 +54,7 @@ class ReplaySide:
         other = cards.read_card(names)
         goes_on = own.start.session == self.session.id
         self.start = own.start if goes_on else cards.Start(own.start.global_step)
-        comparison = compare(own.config, other.config, {}, {}, resumed=goes_on)
+        comparison = without_length(compare(own.config, other.config, {}, {}, resumed=goes_on), own.config)
         warning = require_agreement(
             comparison, f"this run ({mode.value})", f"the recorded run ({other.mode})", strict=trainer.share_data_strict
         )
@@ -130,7 +130,7 @@ class ReplaySide:
         advice = (
             "Record with trainer.share_data_keep_ckpts=null to replay mode ckpt"
             if kind == "ckpt"
-            else "Replay as many steps as were recorded: trainer.total_training_steps"
+            else "The recording ends there"
         )
         raise DirectoryError(
             f"session {self.session.number} in {self.layout.root} holds no {kind}_{index} (there is: {there}). {advice}"

@@ -15,7 +15,7 @@ import secrets
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from verl.crosscheck.exchange.own_run import OwnRun, attach, open_run
 from verl.crosscheck.exchange.processes import this_process
 from verl.crosscheck.installation import installed_versions, read_installation
 from verl.crosscheck.meeting import Meeting
-from verl.crosscheck.redaction import without_secrets
+from verl.crosscheck.redaction import text_without_secrets, without_secrets
 from verl.crosscheck.resuming import start_of
 from verl.crosscheck.settings import RUN_KEY, ShareMode
 from verl.trainer.config.config import TrainerConfig
@@ -82,9 +82,8 @@ def taking_part(config: Any, trainer: TrainerConfig) -> Iterator[None]:
         yield
         return
     say(MARK, read_installation().summary())
-    run = _open(config, trainer, mode, SystemClock())
-    say(MARK, f"taking part as {run.card.identity} in {run.place.session.folder}")
-    with Heartbeat(run.place.names.heartbeat), _end_told(run):
+    with _opened(config, trainer, mode, SystemClock()) as run, _end_told(run):
+        say(MARK, f"taking part as {run.card.identity} in {run.place.session.folder}")
         Meeting(run, trainer, SystemClock()).look_around()
         with read_write(config.trainer), open_dict(config.trainer):
             config.trainer[RUN_KEY] = str(run.place.names.folder)
@@ -101,27 +100,35 @@ def own_run(config: Any, trainer: TrainerConfig, mode: ShareMode, clock: Clock) 
     """
     folder = OmegaConf.select(config, f"trainer.{RUN_KEY}")
     if folder is not None:
-        run = attach(Path(folder))
+        run = attach(Path(folder), _redact)
         if run.place.mode != mode.value:
             raise SettingsError(
                 f"this run takes part in mode {run.place.mode} (trainer.share_data), and mode {mode.value} was asked "
                 "for. Use one mode in a run"
             )
         return run
-    run = _open(config, trainer, mode, clock)
-    beating = Heartbeat(run.place.names.heartbeat).start()
-    atexit.register(beating.stop)
-    return run
+    stack = ExitStack()
+    atexit.register(stack.close)
+    return stack.enter_context(_opened(config, trainer, mode, clock))
 
 
-def _open(config: Any, trainer: TrainerConfig, mode: ShareMode, clock: Clock) -> OwnRun:
-    return open_run(
-        Path(trainer.share_data_dir),
-        card_of(config, mode),
-        silence_s=trainer.share_data_silence_s,
-        clock=clock,
-        tell=lambda line: say(MARK, line),
-    )
+@contextmanager
+def _opened(config: Any, trainer: TrainerConfig, mode: ShareMode, clock: Clock) -> Iterator[OwnRun]:
+    """A run with a place of its own, beating from the moment that it has it."""
+    with ExitStack() as beating:
+        yield open_run(
+            Path(trainer.share_data_dir),
+            card_of(config, mode),
+            silence_s=trainer.share_data_silence_s,
+            clock=clock,
+            tell=lambda line: say(MARK, line),
+            claimed=lambda place: beating.enter_context(Heartbeat(place.names.heartbeat)),
+            redact=_redact,
+        )
+
+
+def _redact(text: str) -> str:
+    return text_without_secrets(text, os.environ)
 
 
 @contextmanager

@@ -182,9 +182,9 @@ def test_what_an_update_was_made_from(tmp_path):
 
 
 LAYOUTS = {
-    "trainer.n_gpus_per_node": (4, "its world size is 2, expected 4"),
-    "trainer.device": ("npu", "its device is 'cuda', expected 'npu'"),
-    "actor_rollout_ref.actor.strategy": ("fsdp", "its strategy is 'fsdp2', expected 'fsdp'"),
+    "trainer.n_gpus_per_node": (4, "world size 4 here, 2 there"),
+    "trainer.device": ("npu", "device npu here, cuda there"),
+    "actor_rollout_ref.actor.strategy": ("fsdp", "strategy fsdp here, fsdp2 there"),
 }
 
 

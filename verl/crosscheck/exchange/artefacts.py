@@ -7,7 +7,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from verl.crosscheck.exchange.layout import Layout
 from verl.crosscheck.exchange.manifest import read_manifest
 from verl.crosscheck.exchange.publish import sweep
 from verl.crosscheck.exchange.safetensors_header import read_about
-from verl.crosscheck.exchange.session import WRITES, Place, Session, sessions
+from verl.crosscheck.exchange.session import WRITES, Place, Session, read_session
 
 
 def read_artefact_about(path: Path) -> dict[str, Any]:
@@ -74,22 +74,33 @@ def put_aside(place: Place) -> int:
     """
     kind, places, disk = WRITES[place.mode], Layout(place.root), filesystem.active()
     sweep(place.root, kind)
-    folders = {session.id: session.folder for session in sessions(place.root)}
+    folders = {session.id: session.folder for session in _readable_sessions(place.root)}
+    taken: dict[Path, set[str]] = {}
     moved = 0
     for index in layout.artefacts(disk.names(place.root), kind):
         path = places.artefact(kind, index)
         session = session_of(path)
         if session != place.session.id:
-            _move(path, folders.get(session or "", places.unknown))
+            _move(path, folders.get(session or "", places.unknown), taken)
             moved += 1
     return moved
 
 
-def _move(path: Path, folder: Path) -> None:
+def _readable_sessions(root: Path) -> Iterator[Session]:
+    """All but those of another version, or damaged ones: of those, only the current one stands in anybody's way."""
+    places = Layout(root)
+    for number in layout.session_numbers(filesystem.active().names(places.sessions)):
+        with suppress(DamagedError, FileNotFoundError):
+            yield read_session(places.session(number))
+
+
+def _move(path: Path, folder: Path, taken: dict[Path, set[str]]) -> None:
+    """Move into a folder, under another name if its own is taken. `taken` remembers what is there."""
     disk = filesystem.active()
-    with suppress(FileExistsError):
-        disk.mkdir(folder)
-    target = folder / path.name
-    if path.name in disk.names(folder):
-        target = folder / f"{path.name}-{secrets.token_hex(4)}"
-    disk.rename(path, target)
+    if folder not in taken:
+        with suppress(FileExistsError):
+            disk.mkdir(folder)
+        taken[folder] = set(disk.names(folder))
+    name = path.name if path.name not in taken[folder] else f"{path.name}-{secrets.token_hex(4)}"
+    taken[folder].add(name)
+    disk.rename(path, folder / name)

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 from verl.crosscheck.errors import CrossCheckError, DamagedError
@@ -141,18 +142,27 @@ class End:
     told: float = 0.0
 
     @classmethod
-    def of(cls, error: BaseException | None) -> End:
-        """Of a run that ended with `error`, or without one."""
+    def of(cls, error: BaseException | None, redact: Callable[[str], str] = str) -> End:
+        """Of a run that ended with `error`, or without one; `redact` takes secrets out of what it says."""
         if error is None:
             return cls(EndState.FINISHED)
-        error = getattr(error, "cause", None) or error  # what Ray wraps around the error of a task
+        cause = getattr(error, "cause", None)  # what Ray wraps around the error of a task
+        error = cause if isinstance(cause, BaseException) else error
         interrupted = isinstance(error, KeyboardInterrupt | SystemExit)
-        message = "stopped by a signal" if interrupted and not str(error).strip() else str(error)
+        message = redact(_text_of(error))
+        message = "stopped by a signal" if interrupted and not message.strip() else message
         if len(message) > MAX_MESSAGE_CHARS:
             half = MAX_MESSAGE_CHARS // 2
             message = f"{message[:half]} [...] {message[-half:]}"
         name = type(error).__name__
         return cls(EndState.INTERRUPTED if interrupted else EndState.FAILED, name, message)
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as e:
+        return f"(it cannot say what it is: {type(e).__name__})"
 
 
 _CARD: Fields = {
@@ -272,12 +282,22 @@ def read_facts(run: RunNames) -> dict[str, Any] | None:
 
 def read_heartbeat(run: RunNames) -> bytes:
     """Whatever stands there: only that it changes has a meaning. Empty if there is none."""
+    return read_pulse(run.heartbeat)
+
+
+def read_signs(run: RunNames) -> tuple[bytes, ...]:
+    """All of a run that changes while it lives, unread: only that it changes has a meaning."""
+    return tuple(read_pulse(path) for path in (run.heartbeat, run.progress, run.end))
+
+
+def read_pulse(path: Path, size_bytes: int = 8192) -> bytes:
+    """The start of a file, whatever it is; empty if it cannot be read."""
     try:
-        descriptor = os.open(run.heartbeat, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # a pipe must not block us
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # a pipe must not block us
     except OSError:
         return b""
     try:
-        return os.read(descriptor, 64)
+        return os.read(descriptor, size_bytes)
     except OSError:
         return b""
     finally:

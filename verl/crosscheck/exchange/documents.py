@@ -7,15 +7,17 @@ Whoever can write in the directory could write anything, so nothing is taken fro
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
 import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from verl.crosscheck.errors import DamagedError
+from verl.crosscheck.errors import DamagedError, UnreadableError
 
 MAX_SIZE_BYTES = 16 * 1024 * 1024
 """A manifest has about 100 bytes a file, a card some ten thousand in all; a larger file is not ours and not read."""
@@ -32,8 +34,16 @@ Fields = Mapping[str, tuple[type, ...]]
 counts, sizes and times, never below 0."""
 
 
+_TRIES = 4
+"""On network file systems a file that is replaced while it is read has to be opened again."""
+
+
 class NotADocumentError(Exception):
     """Why a file is not the document it should be; becomes a DamagedError by whoever knows what it is for."""
+
+
+class _CannotReadError(NotADocumentError):
+    """The file system failed."""
 
 
 def read_document(path: Path, schema: str, version: int, fields: Fields) -> dict[str, Any]:
@@ -41,11 +51,14 @@ def read_document(path: Path, schema: str, version: int, fields: Fields) -> dict
 
     Raises:
         FileNotFoundError: there is none.
+        UnreadableError: the file system failed.
         DamagedError: it is not JSON, of another schema or version, not this user's, or a field is missing or of another
             type. Names the path, what was expected and what was found.
     """
     try:
         return parse_document(path, schema, version, fields)
+    except _CannotReadError as e:
+        raise UnreadableError(f"{path} {e}. Nothing of it was used") from None
     except NotADocumentError as e:
         raise DamagedError(f"{path} {e}. Nothing of it was used") from None
 
@@ -117,12 +130,28 @@ def _finite(text: str) -> float:
 
 
 def _content(path: Path) -> bytes:
+    for _ in range(_TRIES - 1):
+        with suppress(_StaleError):
+            return _content_once(path)
+    try:
+        return _content_once(path)
+    except _StaleError as e:
+        raise _CannotReadError(str(e)) from None
+
+
+class _StaleError(Exception):
+    """What was opened is no longer what has the name."""
+
+
+def _content_once(path: Path) -> bytes:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # a pipe must not block us
     except FileNotFoundError:
         raise
     except OSError as e:
-        raise NotADocumentError(f"cannot be read ({e.strerror}; a symbolic link is never followed)") from None
+        if e.errno in (errno.ELOOP, errno.ENXIO, errno.ENOTDIR, errno.EACCES, errno.EPERM):
+            raise NotADocumentError(f"cannot be read ({e.strerror}; a symbolic link is never followed)") from None
+        raise _unreadable(e) from None
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_SIZE_BYTES:
@@ -132,9 +161,14 @@ def _content(path: Path) -> bytes:
         with os.fdopen(descriptor, "rb", closefd=False) as file:
             return file.read(MAX_SIZE_BYTES + 1)
     except OSError as e:
-        raise NotADocumentError(f"cannot be read ({e.strerror})") from None
+        raise _unreadable(e) from None
     finally:
         os.close(descriptor)
+
+
+def _unreadable(error: OSError) -> Exception:
+    text = f"cannot be read ({error.strerror})"
+    return _StaleError(text) if error.errno == errno.ESTALE else _CannotReadError(text)
 
 
 def _reason(error: Exception) -> str:

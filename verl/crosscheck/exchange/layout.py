@@ -118,6 +118,11 @@ def run_folder(session: Path, mode: str, number: int) -> Path:
     return runs_folder(session) / f"{mode}_{number}"
 
 
+def candidate(session: Path, mode: str) -> Path:
+    """A count that grows while somebody waits to see whether the current run of a mode is dead, to take its place."""
+    return runs_folder(session) / f"candidate_{mode}"
+
+
 def session_numbers(names: Iterable[str]) -> list[int]:
     """Numbers of the sessions among file `names`, ascending."""
     return sorted(int(match.group(1)) for match in map(_SESSION.fullmatch, names) if match)

@@ -27,8 +27,10 @@ class OwnRun:
     Only the trainer reports; both may tell of the end, and the first word counts.
     """
 
-    def __init__(self, place: Place, card: Card, progress: Progress | None = None) -> None:
-        self.place, self.card = place, card
+    def __init__(
+        self, place: Place, card: Card, progress: Progress | None = None, redact: Callable[[str], str] = str
+    ) -> None:
+        self.place, self.card, self._redact = place, card, redact
         start = card.start
         kinds = {"rollout": start.calls, "ckpt": start.updates}
         writes = session.WRITES[place.mode]
@@ -84,7 +86,8 @@ class OwnRun:
         except (DamagedError, OSError):
             last = None
         step, phase = (last.global_step, last.phase) if last else (None, "starting")
-        end = replace(End.of(error), global_step=step, phase=phase, told=time.time())
+        end = End.of(error, self._redact)
+        end = replace(end, global_step=step, phase=phase, told=time.time())
         try:
             cards.write_end(self.place.names, end)
         except OSError:
@@ -108,9 +111,20 @@ class OwnRun:
 
 
 def open_run(
-    root: Path, card: Card, *, silence_s: float, clock: Clock, tell: Callable[[str], object] = lambda line: None
+    root: Path,
+    card: Card,
+    *,
+    silence_s: float,
+    clock: Clock,
+    tell: Callable[[str], object] = lambda line: None,
+    claimed: Callable[[Place], object] = lambda place: None,
+    redact: Callable[[str], str] = str,
 ) -> OwnRun:
     """Take a place for `card` and clear the directory of what earlier runs left of the kind that it will write.
+
+    Args:
+        claimed: called once the place is taken, from when on the run must beat: clearing may take long.
+        redact: takes secrets out of the message of an error before it is told.
 
     Raises:
         SessionError, ResumeError, DamagedError: see `session.claim`.
@@ -118,8 +132,9 @@ def open_run(
     """
     with _usable(root):
         place = session.claim(root, card, silence_s=silence_s, clock=clock, tell=tell)
-        run = OwnRun(place, cards.read_card(place.names))
+        run = OwnRun(place, cards.read_card(place.names), redact=redact)
     try:
+        claimed(place)
         with _usable(root):
             moved = artefacts.put_aside(place)
         run.report("starting")  # from now on what lies there of this run's kind is this session's
@@ -141,7 +156,7 @@ def _usable(root: Path) -> Iterator[None]:
         ) from e
 
 
-def attach(folder: Path) -> OwnRun:
+def attach(folder: Path, redact: Callable[[str], str] = str) -> OwnRun:
     """The run whose folder another process of it, which opened it, passed on.
 
     Raises:
@@ -158,4 +173,5 @@ def attach(folder: Path) -> OwnRun:
     if not numbers or layout.runs_folder(found.folder) != folder.parent:
         raise SessionError(f"{folder} is not where the card of a run in mode {card.mode} lies")
     root = found.folder.parent.parent
-    return OwnRun(Place(root, found, card.mode, numbers[0], card.run_id), card, cards.read_progress(names))
+    place = Place(root, found, card.mode, numbers[0], card.run_id)
+    return OwnRun(place, card, cards.read_progress(names), redact)

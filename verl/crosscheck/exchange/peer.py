@@ -8,15 +8,20 @@ never compared.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from verl.crosscheck.clock import Clock
-from verl.crosscheck.errors import DirectoryError, PeerFailedError, PeerSilentError
+from verl.crosscheck.errors import DamagedError, DirectoryError, PeerFailedError, PeerSilentError, UnreadableError
 from verl.crosscheck.exchange import cards, filesystem, layout
 from verl.crosscheck.exchange.cards import Card, End, EndState, Progress
+from verl.crosscheck.exchange.heartbeat import INTERVAL_S
 
 LOOK_EVERY_S = 1.0
+LONGEST_GAP_S = 2 * INTERVAL_S
+"""What of the time between two looks counts at most. In more, this run was stopped itself, or the file system did not
+answer: nobody was there to see a change."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,9 @@ class Peer:
         self._before = before
         self._session, self._silence_s, self._clock = session, silence_s, clock
         self._seen: dict[str, object] = {}
-        self._changed_s: dict[str, float] = {}
+        self._looked_s: dict[str, float] = {}
+        self._unchanged: dict[str, float] = {}
+        self._last: tuple[Progress | None, End | None] = (None, None)
         self._card: tuple[int, Card] | None = None
 
     def look(self) -> Sighting | None:
@@ -77,10 +84,28 @@ class Peer:
         if self._card is None or self._card[0] != number:
             self._card = (number, cards.read_card(names))
             self._seen.clear()
-        progress, end = cards.read_progress(names), cards.read_end(names)
-        idle_s = self._unchanged_s("progress", (progress, end))
-        silent_s = min(idle_s, self._unchanged_s("heartbeat", cards.read_heartbeat(names)))
+            self._last = (None, None)
+        with suppress(UnreadableError):  # which is no news
+            end = cards.read_end(names)  # first: what is reported is then the last word, and none from before the end
+            self._last = (cards.read_progress(names), end)
+        progress, end = self._last
+        idle_s = self._unchanged_s("progress", self._last)
+        pulse = (cards.read_heartbeat(names), cards.read_pulse(layout.candidate(self._session, self.mode)))
+        silent_s = min(idle_s, self._unchanged_s("heartbeat", pulse))
         return Sighting(number, self._card[1], progress, end, silent_s, idle_s)
+
+    def before(self) -> str:
+        """How the last run of that mode ended before this one began, in words; empty if there was none."""
+        if self._before == 0:
+            return ""
+        names = layout.RunNames(layout.run_folder(self._session, self.mode, self._before))
+        try:
+            end = cards.read_end(names)
+        except DamagedError:
+            end = None
+        how = "died" if end is None else end.state.value if end.state is not EndState.INTERRUPTED else "was interrupted"
+        at = "" if end is None or end.global_step is None else f" in step {end.global_step}"
+        return f"not there: the last run in mode {self.mode} {how}{at}, and none was started since"
 
     def require_hope(self, kind: str, index: int) -> Sighting | None:
         """The other run, if an artefact may still come from it. No run at all yet is hope as well.
@@ -112,8 +137,11 @@ class Peer:
     def _unchanged_s(self, what: str, found: object) -> float:
         now_s = self._clock.monotonic_s()
         if what not in self._seen or self._seen[what] != found:
-            self._seen[what], self._changed_s[what] = found, now_s
-        return now_s - self._changed_s[what]
+            self._seen[what], self._unchanged[what] = found, 0.0
+        else:
+            self._unchanged[what] += min(now_s - self._looked_s[what], LONGEST_GAP_S)
+        self._looked_s[what] = now_s
+        return self._unchanged[what]
 
 
 def newest_run(session: Path, mode: str) -> int | None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -94,10 +94,10 @@ class Place:
             DirectoryError: the directory is gone.
         """
         number = newest_run(self.session.folder, self.mode)
-        if number != self.number:
+        if number is not None and number > self.number:
             successor = "another run"
             with suppress(DamagedError, OSError, TypeError):
-                successor = cards.read_card(self.session.run(self.mode, number or 0)).identity
+                successor = cards.read_card(self.session.run(self.mode, number)).identity
             raise SessionError(
                 f"this run, number {self.number} of mode {self.mode} in {self.session.folder}, was given up for dead "
                 f"and replaced by {successor}. It wrote nothing since; end it"
@@ -108,7 +108,7 @@ class Place:
             raise DirectoryError(
                 f"{e.filename} is gone: the exchange directory was removed. Start both runs again with a new one"
             ) from None
-        if newest is None or newest.number != self.session.number:
+        if newest is not None and newest.number > self.session.number:
             raise SessionError(
                 f"a new session has begun in {self.root} while this run, of {self.session.folder}, showed no sign of "
                 "life. It wrote nothing since; end it"
@@ -178,65 +178,118 @@ def claim(
         if attempt:
             clock.sleep(min(0.01 * 2**attempt, _LONGEST_PAUSE_S))
         session = current_session(root)
-        joined = session is not None and _joins(session, card, silence_s, clock, tell)
-        with suppress(PublishError):  # somebody was faster; look again at what is there now
+        with suppress(PublishError, _MovedError):  # somebody was faster; look again at what is there now
+            joined = session is not None and _joins(session, card, silence_s, clock, tell)
             place = _join(root, session, card) if session and joined else _begin(root, session, card)
             newest = current_session(root)
-            if newest is not None and newest.number == place.session.number:
+            if newest is None or newest.number <= place.session.number:
                 return place
             # Somebody began a new session between our look and our claim.
             cards.write_end(place.names, End(EndState.INTERRUPTED, message="joined the session that followed instead"))
-    raise SessionError(f"no place could be taken in {root} in {_ATTEMPTS} attempts: too many runs start there at once")
+    raise SessionError(
+        f"no place could be taken in {root} in {_ATTEMPTS} attempts: too many runs start there at once, or its listing "
+        "lags by more than a minute. Wait a little, then start again"
+    )
 
 
-def is_live(run: RunNames, *, silence_s: float, clock: Clock, tell: Callable[[str], object]) -> bool:
-    """Whether a run may still write: it has not ended, and shows it, or this host knows its process.
-
-    Looks for up to `silence_s` seconds at a run of another host that shows nothing.
-    """
-    if cards.read_end(run) is not None:
-        return False
-    card = cards.read_card(run)
-    here = is_running(card.process)
-    if here is not None:
-        return here
-    first, start_s, told = _signs(run), clock.monotonic_s(), False
-    while clock.monotonic_s() - start_s < silence_s:
-        clock.sleep(_WATCH_EVERY_S)
-        if _signs(run) != first:
-            return cards.read_end(run) is None
-        if not told and clock.monotonic_s() - start_s > 2 * heartbeat.INTERVAL_S:
-            told = True
-            tell(f"{card.identity} has not said that it ended; looking for up to {silence_s:.0f} s whether it lives")
-    return False
+class _MovedError(Exception):
+    """What was judged is no longer what is there."""
 
 
 def _joins(session: Session, card: Card, silence_s: float, clock: Clock, tell: Callable[[str], object]) -> bool:
-    same, other = session.newest(card.mode), session.newest(OTHER[card.mode])
-    if same is not None and is_live(same, silence_s=silence_s, clock=clock, tell=tell):
+    goes_on = card.start.session == session.id
+    modes = [card.mode] if goes_on else [card.mode, OTHER[card.mode]]
+    numbers = {mode: newest_run(session.folder, mode) for mode in OTHER}
+    runs = {mode: session.run(mode, number) for mode in modes if (number := numbers[mode]) is not None}
+    with _candidate(session, card) as beat:
+        living = _living(runs, silence_s, clock, tell, beat)
+    if numbers != {mode: newest_run(session.folder, mode) for mode in OTHER}:
+        raise _MovedError
+    if card.mode in living:
         raise SessionError(
-            f"two runs in mode {card.mode} cannot use one directory: {cards.read_card(same).identity} lives in "
-            f"{session.folder}, and this is run {card.run_id[:8]} (mode {card.mode}, {card.host}, pid "
+            f"two runs in mode {card.mode} cannot use one directory: {cards.read_card(runs[card.mode]).identity} lives "
+            f"in {session.folder}, and this is run {card.run_id[:8]} (mode {card.mode}, {card.host}, pid "
             f"{card.process.get('pid')}). End one of them, or set trainer.share_data={OTHER[card.mode]} on one, or "
             "name another directory with trainer.share_data_dir=... on both sides of one pair"
         )
-    if card.start.session == session.id:
-        return True
-    if other is None or not is_live(other, silence_s=silence_s, clock=clock, tell=tell):
-        return False
+    if goes_on or OTHER[card.mode] not in living:
+        return goes_on
     if card.start.global_step != session.base_step:
         raise ResumeError(
-            f"{cards.read_card(other).identity} waits in {session.folder}, a session that begins after step "
-            f"{session.base_step}, and this run begins after step {card.start.global_step}, from a checkpoint of no "
-            "session or of another one. Start both runs from the same step: see trainer.resume_mode and "
-            "trainer.resume_from_path. A run that goes on with an earlier session must be started before one that "
+            f"{cards.read_card(runs[OTHER[card.mode]]).identity} waits in {session.folder}, a session that begins "
+            f"after step {session.base_step}, and this run begins after step {card.start.global_step}, from a "
+            "checkpoint of no session or of another one. Start both runs from the same step: see trainer.resume_mode "
+            "and trainer.resume_from_path. A run that goes on with an earlier session must be started before one that "
             "begins anew"
         )
     return True
 
 
-def _signs(run: RunNames) -> tuple[object, ...]:
-    return cards.read_heartbeat(run), cards.read_progress(run), cards.read_end(run)
+def _living(
+    runs: Mapping[str, RunNames],
+    silence_s: float,
+    clock: Clock,
+    tell: Callable[[str], object],
+    beat: Callable[[], object],
+) -> set[str]:
+    """The modes whose run may still write: it has not ended, and shows it, or this host knows its process.
+
+    Runs of other hosts are looked at together, for up to `silence_s` seconds in which nothing of them changes.
+    """
+    known = {mode: _known_to_live(run) for mode, run in runs.items()}
+    living = {mode for mode, lives in known.items() if lives}
+    open_question = {mode: cards.read_signs(runs[mode]) for mode, lives in known.items() if lives is None}
+    start_s, told = clock.monotonic_s(), False
+    while open_question and clock.monotonic_s() - start_s < silence_s:
+        beat()
+        clock.sleep(_WATCH_EVERY_S)
+        for mode in [mode for mode, signs in open_question.items() if cards.read_signs(runs[mode]) != signs]:
+            del open_question[mode]
+            if cards.read_end(runs[mode]) is None:
+                living.add(mode)
+        if open_question and not told and clock.monotonic_s() - start_s > 2 * heartbeat.INTERVAL_S:
+            told = True
+            names = " and ".join(cards.read_card(runs[mode]).identity for mode in open_question)
+            tell(f"{names} did not say that it ended; looking for up to {silence_s:.0f} s whether it lives")
+    return living
+
+
+def _known_to_live(run: RunNames) -> bool | None:
+    """What can be known of a run at once; None if it takes watching."""
+    if cards.read_end(run) is not None:
+        return False
+    return is_running(cards.read_card(run).process)
+
+
+def is_live(
+    run: RunNames, *, silence_s: float, clock: Clock, tell: Callable[[str], object] = lambda line: None
+) -> bool:
+    """Whether a run may still write; looks for up to `silence_s` seconds at one of another host that shows nothing."""
+    return bool(_living({"run": run}, silence_s, clock, tell, lambda: None))
+
+
+@contextmanager
+def _candidate(session: Session, card: Card) -> Iterator[Callable[[], object]]:
+    """Says, each time it is called, that somebody waits to take the place of a run that may be dead: whoever waits for
+    that run does not give up meanwhile. Gone afterwards."""
+    disk = filesystem.active()
+    path, count = layout.candidate(session.folder, card.mode), 0
+
+    def beat() -> None:
+        nonlocal count
+        count += 1
+        with suppress(OSError):
+            if count == 1:
+                with suppress(FileExistsError):
+                    disk.create(path).close()
+            disk.overwrite(path, f"{card.run_id} {count:020d}\n".encode())
+
+    try:
+        yield beat
+    finally:
+        if count:
+            with suppress(OSError):
+                disk.unlink(path)
 
 
 def _join(root: Path, session: Session, card: Card) -> Place:

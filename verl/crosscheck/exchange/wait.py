@@ -11,7 +11,7 @@ from pathlib import Path
 from verl.crosscheck.clock import Clock, SystemClock
 from verl.crosscheck.errors import DirectoryError, WaitTimeoutError
 from verl.crosscheck.exchange import filesystem, layout
-from verl.crosscheck.exchange.peer import LOOK_EVERY_S, Peer, Sighting
+from verl.crosscheck.exchange.peer import LONGEST_GAP_S, LOOK_EVERY_S, Peer, Sighting
 
 SHORTEST_POLL_S = 0.002
 LONGEST_POLL_S = 1.0
@@ -97,7 +97,9 @@ class _Watch:
     ) -> None:
         self._wait, self._path, self._marker, self._accept, self._each_look = wait, path, marker, accept, each_look
         self._kind = _kind(path)
-        self._start_s = self._progress_s = self._reported_s = wait.clock.monotonic_s()
+        self._start_s = self._judged_s = self._reported_s = wait.clock.monotonic_s()
+        self._idle_s = 0.0
+        """Time without progress, as far as this run was there to see it."""
         self._looked_s = float("-inf")
         self._seen: tuple[object, ...] | None = None
         self._sighting: Sighting | None = None
@@ -130,26 +132,31 @@ class _Watch:
     def _judge_progress(self, names: list[str], now_s: float) -> None:
         state = _state(self._path.parent, names, self._kind)
         reported = self._sighting and (self._sighting.number, self._sighting.progress)
+        self._idle_s += min(now_s - self._judged_s, LONGEST_GAP_S)
+        self._judged_s = now_s
         if (state, reported) != self._seen:
-            self._seen, self._progress_s = (state, reported), now_s
-        if now_s - self._progress_s >= self._wait.timeout_s:
+            self._seen, self._idle_s = (state, reported), 0.0
+        if self._idle_s >= self._wait.timeout_s:
             raise self._timeout(names, now_s)
 
     def _report(self, now_s: float) -> None:
         if now_s - self._reported_s >= REPORT_EVERY_S:
             self._reported_s = now_s
-            doing = self._sighting.doing if self._sighting else ""
-            self._wait.report(
-                Waiting(self._path, now_s - self._start_s, now_s - self._progress_s, self._wait.timeout_s, doing)
-            )
+            doing = self._sighting.doing if self._sighting else self._without_peer()
+            self._wait.report(Waiting(self._path, now_s - self._start_s, self._idle_s, self._wait.timeout_s, doing))
+
+    def _without_peer(self) -> str:
+        """What there is to say of the other run while there is none."""
+        peer = self._wait.peer
+        return peer.before() if peer is not None else ""
 
     def _pause_s(self, now_s: float) -> float:
         pause_s = min(max(SHORTEST_POLL_S, POLL_SHARE_OF_WAIT * (now_s - self._start_s)), LONGEST_POLL_S)
-        return min(pause_s, max(self._wait.timeout_s - (now_s - self._progress_s), SHORTEST_POLL_S))
+        return min(pause_s, max(self._wait.timeout_s - self._idle_s, SHORTEST_POLL_S))
 
     def _timeout(self, names: list[str], now_s: float) -> WaitTimeoutError:
         path, kind = self._path, self._kind
-        since_s, timeout_s = now_s - self._progress_s, self._wait.timeout_s
+        since_s, timeout_s = self._idle_s, self._wait.timeout_s
         waited = f"waited {now_s - self._start_s:.0f} s for {path.name} in {path.parent}"
         longer = f"If its steps take longer than {timeout_s:.0f} s, raise trainer.share_data_timeout_s."
         if self._sighting is not None:
