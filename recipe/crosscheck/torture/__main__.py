@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,8 @@ def run(setting: Setting, arguments: argparse.Namespace, tell: Callable[[str], N
         ("endurance", lambda: endurance.endure(QUICK_STEPS if quick else STEPS, setting.scratch, 600)),
         ("cost", lambda: _cost(setting, quick=quick)),
     ]
+    if not quick and not arguments.without_runs:
+        parts.append(("runs", lambda: _runs(setting)))
     for name, part in parts:
         start_s = time.monotonic()
         figures[name] = part()
@@ -100,6 +103,21 @@ def _cost(setting: Setting, *, quick: bool) -> Figures:
     return {**measure_checkpoint(setting.scratch, size_bytes), **measure_signs_of_life(setting.scratch)}
 
 
+def _runs(setting: Setting) -> Figures:
+    """Real training runs, killed in turn while they save, wait and load, and started again."""
+    from recipe.crosscheck.interrupted import run_cases
+
+    folder = setting.scratch / "runs"
+    folder.mkdir(mode=0o700)
+    outcomes = run_cases(folder)
+    return {
+        "killed": len(outcomes),
+        "same_metrics": sum(not outcome.different for outcome in outcomes),
+        "cases": [asdict(outcome) for outcome in outcomes],
+        "problems": [f"{outcome.case}: {outcome.different[:5]}" for outcome in outcomes if outcome.different],
+    }
+
+
 def _teller(tell: Callable[[str], None], total: int) -> Callable[[Any], None]:
     done = [0]
 
@@ -116,7 +134,8 @@ def _teller(tell: Callable[[str], None], total: int) -> Callable[[Any], None]:
 def report(figures: Figures) -> Figures:
     """What is written: totals first, and everything else below."""
     endured, damaged, injected, killed = (figures[name] for name in ("endurance", "damage", "faults", "kills"))
-    lost = killed["lost"] + injected["lost"] + len(endured["problems"])
+    runs = figures.get("runs", {"problems": []})
+    lost = killed["lost"] + injected["lost"] + len(endured["problems"]) + len(runs["problems"])
     return {
         "kill_points": killed["kill_points"],
         "survived": killed["survived"],
@@ -145,7 +164,9 @@ def table(figures: Figures) -> str:
     for mode, each in endured.get("runs", {}).items():
         lines += [f"  {mode:8}{name:20}{value}" for name, value in each.items()]
     lines += ["", *(f"{name:40}{value:>12.5g}" for name, value in figures["cost"].items())]
-    for part in ("kills", "faults", "damage", "endurance"):
+    if "runs" in figures:
+        lines += ["", f"real runs killed {figures['runs']['killed']}, same metrics {figures['runs']['same_metrics']}"]
+    for part in ("kills", "faults", "damage", "endurance", *(["runs"] if "runs" in figures else [])):
         lines += [f"LOST: {problem}" for problem in _problems(figures[part])[:SHOWN]]
     return "\n".join(lines)
 
@@ -162,6 +183,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="scripts/torture", description="Tries to make the exchange lose something.")
     parser.add_argument("--quick", action="store_true", help="a short form of everything, about a minute")
     parser.add_argument("--every-point", action="store_true", help="kill at every point: about ten minutes more")
+    parser.add_argument("--without-runs", action="store_true", help="no real training runs: about ten minutes less")
     parser.add_argument("--out", type=Path, default=Path("outputs/bench/torture.json"), help="where the figures go")
     parser.add_argument("--scratch", type=Path, help="directory on the disk under test (default: the temporary one)")
     arguments = parser.parse_args()
