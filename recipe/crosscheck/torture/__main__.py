@@ -28,10 +28,12 @@ WORKERS = 3
 """Pairs at a time that are killed."""
 PATIENT_WORKERS = 6
 """Pairs at a time that have a fault: those wait most of the time."""
-SHARE = 0.3
+SHARE = 0.1
 """Of all kill points, unless `--every-point` is given; of each operation in each phase at least the first."""
 STEPS = 10_000
 QUICK_STEPS = 300
+TIDY_SHARE = 0.3
+"""Of the steps, with rollouts cleared away."""
 SMALL_DISKS_KB = (160, 224, 288, 416)
 SHOWN = 10
 
@@ -47,7 +49,7 @@ def run(setting: Setting, arguments: argparse.Namespace, tell: Callable[[str], N
         ("damage", lambda: _damage(setting)),
         ("faults", lambda: _faults(setting, tell, quick=quick)),
         ("kills", lambda: _kills(setting, share, tell, quick=quick)),
-        ("endurance", lambda: endurance.endure(QUICK_STEPS if quick else STEPS, setting.scratch, 600)),
+        ("endurance", lambda: _endurance(setting, QUICK_STEPS if quick else STEPS)),
         ("cost", lambda: _cost(setting, quick=quick)),
     ]
     if not quick and not arguments.without_runs:
@@ -116,6 +118,13 @@ def _runs(setting: Setting) -> Figures:
         "cases": [asdict(outcome) for outcome in outcomes],
         "problems": [f"{outcome.case}: {outcome.different[:5]}" for outcome in outcomes if outcome.different],
     }
+
+
+def _endurance(setting: Setting, steps: int) -> Figures:
+    kept = endurance.endure(steps, setting.scratch, 900)
+    tidy = endurance.endure(int(steps * TIDY_SHARE), setting.scratch, 300, tidy=True)
+    problems = [*kept.pop("problems"), *(f"rollouts cleared away: {problem}" for problem in tidy.pop("problems"))]
+    return {**kept, "rollouts_cleared_away": tidy, "problems": problems}
 
 
 def _teller(tell: Callable[[str], None], total: int) -> Callable[[Any], None]:

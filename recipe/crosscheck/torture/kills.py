@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recipe.crosscheck.torture.pair import MODES, Pair, make_template, new_pair, wait_for
+from recipe.crosscheck.torture.pair import MODES, Pair, make_template, new_pair, wait_for, wait_until
 from recipe.crosscheck.torture.points import Killer, Recorder
 from recipe.crosscheck.torture.toy import Course
 from recipe.crosscheck.torture.zygote import Task, in_parallel
@@ -167,9 +167,12 @@ def try_kill(kill: Kill, setting: Setting) -> dict[str, Any]:
 
 def _start_and_kill(pair: Pair, kill: Kill) -> tuple[Any, bool]:
     """The other run, and whether all points were reached."""
+    before = pair.claims(OTHER[kill.mode])
     victim = pair.start(kill.mode, Killer(kill.point))
     survivor = pair.start(OTHER[kill.mode])
     wait_for([victim])
+    if kill.alone:  # else it would be no survivor yet, and the two would start at once, which the claims are killed in
+        wait_until(lambda: pair.claims(OTHER[kill.mode]) > before or survivor.poll() is not None)
     reached = victim.status == -signal.SIGKILL
     if reached and kill.again:
         victim = pair.start(kill.mode, Killer(kill.again))

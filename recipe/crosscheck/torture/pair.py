@@ -138,9 +138,9 @@ class Pair:
             return False
         return (self.own(mode) / f"global_step_{step}" / layout.CHECKPOINT_MARK).exists()
 
-    def claims(self) -> int:
-        """How many runs have taken a place in the directory so far."""
-        return len(list(self.root.glob("sessions/session_*/runs/[cr]*/card.json")))
+    def claims(self, mode: str = "*") -> int:
+        """How many runs, of a mode or all, have taken a place in the directory so far."""
+        return len(list(self.root.glob(f"sessions/session_*/runs/{mode}_*/card.json")))
 
     # ---------------------------------------------------------------- what must be
 
