@@ -71,9 +71,9 @@ def test_both_runs_reach_the_end_with_equal_updates(tmp_path, scenario):
     assert f"{summary['exchange_s_per_step']:.2f} s" in out
 
     share = tmp_path / "share"
-    assert sorted(p.name for p in share.iterdir()) == sorted(
-        f"{k}_{i}" for k in ("ckpt", "rollout") for i in range(steps)
-    )
+    kept = range(steps - 2, steps)  # of the checkpoints the newest two, of the rollouts all
+    names = [*(f"rollout_{index}" for index in range(steps)), *(f"ckpt_{index}" for index in kept)]
+    assert sorted(p.name for p in share.iterdir()) == sorted([*names, "sessions"])
     for index in range(steps):
         about = read_about(share / f"rollout_{index}")
         assert (about["index"], about["call"], about["global_step"], about["rows"]) == (
@@ -82,7 +82,12 @@ def test_both_runs_reach_the_end_with_equal_updates(tmp_path, scenario):
             index + 1,
             64,
         )
+    for index in kept:
         assert read_checked(share / f"ckpt_{index}").about["global_step"] == index + 1
+    session = share / "sessions" / "session_1"
+    for mode in ("ckpt", "rollout"):
+        end = json.loads((session / "runs" / f"{mode}_1" / "end.json").read_text())
+        assert (end["state"], end["global_step"]) == ("finished", steps)
     consumer = (tmp_path / ("b" if scenario == 1 else "a") / "run.log").read_text()
     producer = (tmp_path / ("a" if scenario == 1 else "b") / "run.log").read_text()
     for index in range(steps):
