@@ -72,11 +72,11 @@ def test_what_is_left_of_a_deletion_is_removed_at_the_next_step(root, monkeypatc
 
 def test_a_run_replaced_during_a_save_publishes_nothing(root, monkeypatch):
     """Its successor has swept its folder away, and upstream's workers have made it anew for the rest of their files."""
-    monkeypatch.setattr(session, "is_running", lambda process: None)
     _, engine = side(root, "ckpt")
     b, taker = side(root, "rollout")
     engine.generate_sequences(make_prompts(["1+1="]))
     taker.generate_sequences(make_prompts(["1+1="]))
+    monkeypatch.setattr(session, "is_running", lambda process: None)  # as if of other hosts, and silent
 
     def save(path):
         Path(path, "rank_0.pt").write_bytes(b"half")
