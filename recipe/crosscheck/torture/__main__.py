@@ -22,7 +22,7 @@ from typing import Any
 from recipe.crosscheck.torture import damage, endurance, faults, kills
 from recipe.crosscheck.torture.kills import Setting
 from recipe.crosscheck.torture.pair import warm_up
-from recipe.crosscheck.torture.zygote import Task, in_parallel
+from recipe.crosscheck.torture.zygote import Child, Task, fork, in_parallel
 
 WORKERS = 3
 """Pairs at a time that are killed."""
@@ -34,6 +34,7 @@ STEPS = 10_000
 QUICK_STEPS = 300
 TIDY_SHARE = 0.3
 """Of the steps, with rollouts cleared away."""
+ENDURANCE_PATIENCE_S = 1200.0
 SMALL_DISKS_KB = (160, 224, 288, 416)
 SHOWN = 10
 
@@ -45,11 +46,14 @@ def run(setting: Setting, arguments: argparse.Namespace, tell: Callable[[str], N
     quick = arguments.quick
     share = 1.0 if arguments.every_point else 0.0 if quick else SHARE
     figures: Figures = {}
+    endured = setting.scratch / "endurance.json"
+    steps = QUICK_STEPS if quick else STEPS
+    child = fork(lambda: endured.write_text(json.dumps(_endurance(setting, steps))), setting.scratch / "endurance.log")
     parts: list[tuple[str, Callable[[], Figures]]] = [
         ("damage", lambda: _damage(setting)),
         ("faults", lambda: _faults(setting, tell, quick=quick)),
         ("kills", lambda: _kills(setting, share, tell, quick=quick)),
-        ("endurance", lambda: _endurance(setting, QUICK_STEPS if quick else STEPS)),
+        ("endurance", lambda: _result_of(child, endured)),
         ("cost", lambda: _cost(setting, quick=quick)),
     ]
     if not quick and not arguments.without_runs:
@@ -120,8 +124,23 @@ def _runs(setting: Setting) -> Figures:
     }
 
 
+def _result_of(child: Child, out: Path) -> Figures:
+    """What a child that has worked all the while has found."""
+    child.poll(ENDURANCE_PATIENCE_S)
+    if child.status is None:
+        child.kill()
+    if child.status == 0:
+        found: Figures = json.loads(out.read_text())
+        return found
+    return {
+        "steps": 0,
+        "problems": [f"ended with status {child.status}: {out.with_suffix('.log').read_text()[-2000:]}"],
+    }
+
+
 def _endurance(setting: Setting, steps: int) -> Figures:
-    kept = endurance.endure(steps, setting.scratch, 900)
+    """Thousands of steps, besides everything else: what a step takes is told by its CPU time."""
+    kept = endurance.endure(steps, setting.scratch, ENDURANCE_PATIENCE_S)
     tidy = endurance.endure(int(steps * TIDY_SHARE), setting.scratch, 300, tidy=True)
     problems = [*kept.pop("problems"), *(f"rollouts cleared away: {problem}" for problem in tidy.pop("problems"))]
     return {**kept, "rollouts_cleared_away": tidy, "problems": problems}
