@@ -1,6 +1,6 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""Differences between what was asked here and what was answered there: found, worded, and raised or warned of."""
+"""What was answered there, held against what was asked here: differences are worded, and raised or warned of."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from verl.crosscheck.checkpoints import LAYOUT
 from verl.crosscheck.console import MARK, say
 from verl.crosscheck.errors import MismatchError
 from verl.crosscheck.exchange.cards import Card
+from verl.crosscheck.exchange.directory import require_own_file
 from verl.crosscheck.identity import Call, CallKind, require_same_call
+from verl.crosscheck.rollouts import load_rollout
+from verl.protocol import DataProto
 
 SAME_QUESTION = (
     "Start both runs with the same data files, data.seed, data.shuffle, batch sizes, rollout.n, test_freq and "
@@ -27,9 +30,25 @@ VALIDATE_AFTER_RESUME = (
     "The other run seems to have been resumed without the validation that ends the step: resume it with "
     "trainer.val_before_train=True."
 )
-
-
 USED_ALL_THE_SAME = "It is used all the same, since trainer.share_data_strict=False."
+
+
+def load_answer(path: Path, call: Call, prompts: DataProto, *, strict: bool) -> DataProto:
+    """The rollout in `path` as the answer to `call`, as if it had just been generated.
+
+    Raises:
+        DamagedError: it is somebody else's, or not as it was written.
+        MismatchError: see `require_answer`.
+    """
+    require_own_file(path)
+    output = load_rollout(
+        path,
+        prompts,
+        "Is it still there, and readable?",
+        lambda recorded: require_answer(call, recorded, path, strict=strict),
+    )
+    output.meta_info["timing"] = {}  # the recorded one is of the run, or the time, that made it
+    return output
 
 
 def require_answer(own: Call, recorded: Call, path: Path, *, strict: bool) -> None:

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from verl.crosscheck import resuming
-from verl.crosscheck.answers import require_answer, require_same_update
+from verl.crosscheck.answers import load_answer, require_same_update
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.console import MARK, failure_told, say
 from verl.crosscheck.errors import CrossCheckError, DamagedError, PublishError
 from verl.crosscheck.exchange import artefacts, filesystem, layout
-from verl.crosscheck.exchange.directory import require_own_file
 from verl.crosscheck.exchange.free_space import require_space
 from verl.crosscheck.exchange.layout import MANIFEST, Layout
 from verl.crosscheck.exchange.manifest import read_checked, read_manifest
@@ -28,7 +27,7 @@ from verl.crosscheck.exchange.wait import Wait, Waiting
 from verl.crosscheck.identity import Call, CallKind
 from verl.crosscheck.indexing import Asked, CallIndex, place
 from verl.crosscheck.meeting import Meeting
-from verl.crosscheck.rollouts import identify_call, load_rollout, save_rollout
+from verl.crosscheck.rollouts import identify_call, save_rollout
 from verl.crosscheck.runs import own_run
 from verl.crosscheck.settings import ShareMode
 from verl.crosscheck.step_times import StepTimes
@@ -222,17 +221,8 @@ class LiveSide:
         return path
 
     def load_rollout(self, path: Path, call: Call, prompts: DataProto) -> DataProto:
-        """The recorded answer to `call`, as if it had just been generated."""
-        require_own_file(path)
-        strict = self.trainer.share_data_strict
-        output = load_rollout(
-            path,
-            prompts,
-            "Is it still there, and readable?",
-            lambda recorded: require_answer(call, recorded, path, strict=strict),
-        )
-        output.meta_info["timing"] = {}  # the recorded one is of the run, or the time, that made it
-        return output
+        """The recorded answer to `call`."""
+        return load_answer(path, call, prompts, strict=self.trainer.share_data_strict)
 
     def _each_look(self, seen: Sighting | None) -> None:
         self.meeting.notice(seen)
@@ -314,7 +304,8 @@ class TakenRollouts:
                 say(MARK, f"No data dump found at {path}.")
             with failure_told(MARK, f"Failed to load pre-generated data from {path} Error: "):
                 side.times.add("wait_rollout", side.until_there(path))
-                recorded = side.recorded(call.index)
+                # Only a run that goes on with a session may meet a recording of a call that it does not make.
+                recorded = side.recorded(call.index) if side.run.start.session is not None else None
             if recorded is None or not side.index.passes_over(Asked(call.kind, call.global_step), recorded):
                 return call
             call = replace(call, index=call.index + 1)

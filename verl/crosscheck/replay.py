@@ -11,17 +11,16 @@ from typing import Any
 
 from verl.crosscheck import resuming
 from verl.crosscheck.agreement import compare, require_agreement, without_length
-from verl.crosscheck.answers import require_answer, require_same_update
+from verl.crosscheck.answers import load_answer, require_same_update
 from verl.crosscheck.console import MARK, failure_told, say
 from verl.crosscheck.errors import DamagedError, DirectoryError
 from verl.crosscheck.exchange import artefacts, cards
-from verl.crosscheck.exchange.directory import require_own_file
 from verl.crosscheck.exchange.manifest import read_checked
 from verl.crosscheck.exchange.session import OTHER, locate
 from verl.crosscheck.identity import Call
 from verl.crosscheck.indexing import Asked, CallIndex, place
 from verl.crosscheck.live import Load, Save, asked_of
-from verl.crosscheck.rollouts import identify_call, load_rollout
+from verl.crosscheck.rollouts import identify_call
 from verl.crosscheck.runs import card_of
 from verl.crosscheck.settings import ShareMode
 from verl.crosscheck.step_times import StepTimes
@@ -101,19 +100,11 @@ class ReplaySide:
     def load_rollout(self, call: Call, prompts: DataProto) -> DataProto:
         """The recorded answer to `call`."""
         path = self.layout.rollout(call.index)
-        strict = self._trainer.share_data_strict
         told = failure_told(MARK, f"Failed to load pre-generated data from {path} Error: ")
         with told, self.times.spent("load_rollout"):
             self.require_recorded("rollout", call.index)
-            require_own_file(path)
-            output = load_rollout(
-                path,
-                prompts,
-                "Is it still there, and readable?",
-                lambda recorded: require_answer(call, recorded, path, strict=strict),
-            )
+            output = load_answer(path, call, prompts, strict=self._trainer.share_data_strict)
         say(MARK, f"Successfully load pre-generated data from {path}", "green")
-        output.meta_info["timing"] = {}
         self.times.account(call, output)
         return output
 

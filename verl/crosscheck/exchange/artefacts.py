@@ -7,7 +7,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from verl.crosscheck.exchange.layout import Layout
 from verl.crosscheck.exchange.manifest import read_manifest
 from verl.crosscheck.exchange.publish import sweep
 from verl.crosscheck.exchange.safetensors_header import read_about
-from verl.crosscheck.exchange.session import WRITES, Place, Session, read_session
+from verl.crosscheck.exchange.session import WRITES, Place, Session, sessions
 
 
 def read_artefact_about(path: Path) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def put_aside(place: Place) -> int:
     """
     kind, places, disk = WRITES[place.mode], Layout(place.root), filesystem.active()
     sweep(place.root, kind)
-    folders = {session.id: session.folder for session in _readable_sessions(place.root)}
+    folders = {session.id: session.folder for session in sessions(place.root)}
     taken: dict[Path, set[str]] = {}
     moved = 0
     for index in layout.artefacts(disk.names(place.root), kind):
@@ -84,14 +84,6 @@ def put_aside(place: Place) -> int:
             _move(path, folders.get(session or "", places.unknown), taken)
             moved += 1
     return moved
-
-
-def _readable_sessions(root: Path) -> Iterator[Session]:
-    """All but those of another version, or damaged ones: of those, only the current one stands in anybody's way."""
-    places = Layout(root)
-    for number in layout.session_numbers(filesystem.active().names(places.sessions)):
-        with suppress(DamagedError, FileNotFoundError):
-            yield read_session(places.session(number))
 
 
 def _move(path: Path, folder: Path, taken: dict[Path, set[str]]) -> None:

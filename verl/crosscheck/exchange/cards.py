@@ -57,11 +57,6 @@ class Start:
     updates: int = 0
     session: str | None = None
 
-    @property
-    def resumed(self) -> bool:
-        """Whether it begins with a checkpoint of its own."""
-        return self.global_step > 0
-
 
 @dataclass(frozen=True)
 class Card:

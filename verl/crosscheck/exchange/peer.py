@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The other run as this one sees it: does it live, does it get on, how did it end.
 
-Judged by this run's own monotonic clock, from changes seen: clocks of two hosts differ and jump, and are
-never compared.
+Judged by this run's own monotonic clock, from changes seen: clocks of two hosts differ and jump, and are never
+compared.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class Sighting:
 
     Args:
         number: which run of its mode in the session it is.
-        silent_s: how long nothing of it has changed; None before a second look.
+        silent_s: how long nothing of it has changed, as far as this run was there to see it.
+        idle_s: how long it has reported no progress, likewise.
     """
 
     number: int
@@ -39,7 +40,6 @@ class Sighting:
     end: End | None
     silent_s: float
     idle_s: float
-    """How long it has reported no progress, likewise."""
 
     @property
     def doing(self) -> str:

@@ -129,17 +129,18 @@ def read_session(folder: Path) -> Session:
 
 
 def sessions(root: Path) -> list[Session]:
-    """All sessions of a directory, the newest last.
-
-    Raises:
-        DamagedError: one is not what it should be.
-    """
+    """The sessions of a directory, the newest last; without those that are damaged or of another version. Of those only
+    the current one stands in anybody's way, see `current_session`."""
     places = Layout(root)
     try:
         names = filesystem.active().names(places.sessions)
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return [read_session(places.session(number)) for number in layout.session_numbers(names)]
+    found = []
+    for number in layout.session_numbers(names):
+        with suppress(DamagedError, FileNotFoundError):
+            found.append(read_session(places.session(number)))
+    return found
 
 
 def current_session(root: Path) -> Session | None:
