@@ -1,0 +1,87 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""What one run remembers of one step: numbers of its rows and tokens, of its update, and what is missing and why.
+
+Plain data, numpy only. `gather` makes it from a batch, `files` keeps it, `diagnosis` compares that of two runs.
+
+Shapes: R rows kept, in ascending order of `row_ids`; L their response tokens, row after row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+class Detail(str, Enum):
+    """How much of a step is recorded."""
+
+    OFF = "off"
+    """Nothing."""
+    SUMMARY = "summary"
+    """Numbers of each row and of the update."""
+    TOKENS = "tokens"
+    """Those, and the log-probs of each response token."""
+
+
+ROLLOUT, TRAIN, REF, MASK = "rollout", "train", "ref", "mask"
+"""Columns of `StepEvidence.tokens`: log-prob by the engine that sampled, by the training engine, by the reference
+policy (float32 [L]), and whether the token is trained on (bool [L])."""
+
+
+@dataclass(frozen=True)
+class TensorChange:
+    """How far an update moved one tensor of the actor, summed over ranks. L2 norms, of float64 sums."""
+
+    own: float
+    """Norm of this run's own change, own weights after the update less those before it."""
+    other: float | None = None
+    """Norm of the other run's change; known where its weights are loaded over the own ones (mode `ckpt`)."""
+    apart: float | None = None
+    """Norm of the difference of the two changes; None if it was not measured."""
+
+
+@dataclass(frozen=True, eq=False)
+class StepEvidence:
+    """One run's evidence of one step. Absence is told: what is not here has its reason in `missing`."""
+
+    mode: str
+    """`ckpt` or `rollout`."""
+    run_id: str
+    global_step: int
+    update_index: int
+    """Which actor update of the session it was, from 0; the number of `ckpt_{index}`."""
+    detail: Detail
+    batch_rows: int
+    """Rows of the whole batch, of which R are kept."""
+    row_ids: npt.NDArray[np.uint64]
+    """[R] identity of each row: prompt and response by token, equal rows told apart by a count. Does not depend on the
+    order of the batch, so rows of two runs are matched by it."""
+    lengths: npt.NDArray[np.int32]
+    """[R] response tokens of each row, masked ones included; sums to L in detail `tokens`."""
+    rows: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    """[R] each, by name: `mask_tokens` (trained-on tokens), `rollout_sum`, `train_sum`, `ref_sum` (sums of log-probs
+    over the mask), `entropy_sum` (of the training engine's distribution, over the mask, at the temperature that the
+    log-probs have), `reward`, `advantage_sum`, `advantage_abs_sum` (over the mask), `last_token` (id of the last
+    response token, -1 without one)."""
+    tokens: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    """[L] each: `ROLLOUT`, `TRAIN`, `REF`, `MASK`; empty in detail `summary`."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """The update's own, under upstream's names: `actor/grad_norm`, `actor/pg_loss`, `actor/kl_loss`, `actor/lr` ..., and
+    those of the batch: `reward_mean`, `response_length_mean`, `entropy_mean`."""
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    """How responses were sampled and losses taken: `temperature`, `top_p`, `top_k`, `max_tokens`, `stop_token_ids`,
+    `rollout_dtype`, `train_dtype`, `loss_agg_mode` ..., as plain JSON."""
+    weights: Mapping[str, str] = field(default_factory=dict)
+    """Digests of what was held when the responses were sampled: `sent/{tensor}` by the training engine, `held/{tensor}`
+    by the rollout engine. Empty for engines that do not tell."""
+    changes: Mapping[str, TensorChange] = field(default_factory=dict)
+    """How far the update moved each tensor, by its name in the training engine."""
+    timing_s: Mapping[str, float] = field(default_factory=dict)
+    missing: Mapping[str, str] = field(default_factory=dict)
+    """What could not be recorded (`tokens/rollout`, `weights`, `changes` ...): why, and what to set."""
