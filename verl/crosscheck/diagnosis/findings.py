@@ -15,8 +15,8 @@ from typing import Any
 
 
 class Aspect(str, Enum):
-    """What a finding is about. "The sampler" is the run in mode `ckpt`, whose engine generated; "the taker" is the other
-    one, in mode `rollout`."""
+    """What a finding is about. "The sampler" is the run in mode `ckpt`, whose engine generated; "the taker" is the
+    other one, in mode `rollout`."""
 
     INPUTS = "inputs"
     """Rows, masks, rewards and advantages that both trained on: exactly equal, or the two did different work."""

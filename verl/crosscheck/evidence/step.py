@@ -72,8 +72,8 @@ class StepEvidence:
     tokens: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     """[L] each: `ROLLOUT`, `TRAIN`, `REF`, `MASK`; empty in detail `summary`."""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """The update's own, under upstream's names: `actor/grad_norm`, `actor/pg_loss`, `actor/kl_loss`, `actor/lr` ..., and
-    those of the batch: `reward_mean`, `response_length_mean`, `entropy_mean`."""
+    """The update's own, under upstream's names: `actor/grad_norm`, `actor/pg_loss`, `actor/kl_loss`, `actor/lr` ...,
+    and those of the batch: `reward_mean`, `response_length_mean`, `entropy_mean`."""
     sampling: Mapping[str, Any] = field(default_factory=dict)
     """How responses were sampled and losses taken: `temperature`, `top_p`, `top_k`, `max_tokens`, `stop_token_ids`,
     `rollout_dtype`, `train_dtype`, `loss_agg_mode` ..., as plain JSON."""
