@@ -61,7 +61,7 @@ def model_facts(path: str, override_config: Mapping[str, Any] | None = None) -> 
     """
     folder = Path(path).expanduser()
     changes = dict(override_config or {})
-    content = {**_configuration(path), **changes.get("model_config", changes)}
+    content = {**configuration_of(path), **changes.get("model_config", changes)}
     if not folder.is_dir():
         # Without weights to look at, the name is all that says which model it is.
         weights = {NOT_KNOWN: f"{path} is no folder on this host"}
@@ -73,11 +73,11 @@ def model_facts(path: str, override_config: Mapping[str, Any] | None = None) -> 
 def config_of_folder(folder: Path) -> dict[str, Any]:
     """Shape-relevant configuration of the model, or of the adapter, in a folder."""
     adapter = folder / "adapter_config.json"
-    content = _read_json(adapter) if adapter.is_file() else _configuration(str(folder))
+    content = _read_json(adapter) if adapter.is_file() else configuration_of(str(folder))
     return _of_the_shape(without_secrets(content, {}))
 
 
-def _configuration(path: str) -> dict[str, Any]:
+def configuration_of(path: str) -> dict[str, Any]:
     """A model's configuration with the defaults of its class if that is at hand, else what its file says."""
     from transformers import AutoConfig
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 from verl.crosscheck.errors import SettingsError
+from verl.crosscheck.evidence.step import Detail
 from verl.crosscheck.exchange.heartbeat import INTERVAL_S
 from verl.crosscheck.exchange.retention import NEVER_DELETED
 
@@ -22,6 +23,20 @@ DEVICE_KEY = "share_data_device"
 """Likewise: the device, where upstream has no word for it and calls it something else."""
 
 SHORTEST_SILENCE_S = 3 * INTERVAL_S
+
+
+class WeightChange(str, Enum):
+    """How closely mode `ckpt` looks at what both updates did to each tensor, before it loads the other run's weights."""
+
+    OFF = "off"
+    """Not at all."""
+    NORM = "norm"
+    """The lengths of both changes. Takes one copy of a rank's own shard in main memory."""
+    FULL = "full"
+    """Those and the length of their difference. Takes a second copy while a checkpoint is loaded."""
+
+
+Word = TypeVar("Word", bound=Enum)
 
 
 class ShareMode(str, Enum):
@@ -102,6 +117,47 @@ def checked_switch(key: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise SettingsError(f"{key}={value!r} is neither True nor False.")
     return value
+
+
+def checked_evidence(value: Any) -> Detail:
+    """`trainer.share_data_evidence` as how much is recorded.
+
+    Raises:
+        SettingsError: not one of the words, letter for letter.
+    """
+    return _checked_word("trainer.share_data_evidence", value, Detail, "tokens")
+
+
+def checked_evidence_tokens(value: Any) -> int | None:
+    """`trainer.share_data_evidence_tokens`; None keeps all.
+
+    Raises:
+        SettingsError: not a whole number above 0, nor null.
+    """
+    if value is not None and (type(value) is not int or value < 1):
+        raise SettingsError(
+            f"trainer.share_data_evidence_tokens={value!r} is not allowed. Expected the most response tokens to record "
+            "of a step, a whole number of at least 1, or null to record all; a token takes 6 to 8 bytes."
+        )
+    return value
+
+
+def checked_weight_change(value: Any) -> WeightChange:
+    """`trainer.share_data_weight_change` as how closely it is measured.
+
+    Raises:
+        SettingsError: not one of the words, letter for letter.
+    """
+    return _checked_word("trainer.share_data_weight_change", value, WeightChange, "full")
+
+
+def _checked_word(key: str, value: Any, words: type[Word], usual: str) -> Word:
+    for word in words:
+        # In a YAML file a bare `off` is false.
+        if (isinstance(value, str) and value == word.value) or (value is False and word.value == "off"):
+            return word
+    allowed = ", ".join(word.value for word in words)
+    raise SettingsError(f"{key}={value!r} is not allowed. Expected one of: {allowed}; {usual} is the default.")
 
 
 def checked_share_dir(value: Any) -> str:

@@ -33,6 +33,9 @@ FORK_KEYS = {
     "trainer.share_data_keep_ckpts": 2,
     "trainer.share_data_strict": True,
     "trainer.share_data_replay": False,
+    "trainer.share_data_evidence": "tokens",
+    "trainer.share_data_evidence_tokens": 1_048_576,
+    "trainer.share_data_weight_change": "full",
     "actor_rollout_ref.rollout.skip_index": True,
 }
 UPSTREAM = next(

@@ -27,6 +27,7 @@ _NOT_IN_A_HOST_NAME = re.compile(r"[^A-Za-z0-9_.-]|^[.]")
 _ARTEFACT = re.compile(r"(rollout|ckpt)_(0|[1-9][0-9]{0,15})")
 _SESSION = re.compile(r"session_([1-9][0-9]{0,8})")
 _RUN = re.compile(r"(rollout|ckpt)_([1-9][0-9]{0,8})")
+_STEP = re.compile(r"step_(0|[1-9][0-9]{0,15})(?:[.]json)?")
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,24 @@ class RunNames:
     def end(self) -> Path:
         """How it ended; there as soon as it has."""
         return self.folder / "end.json"
+
+    @property
+    def all_evidence(self) -> Path:
+        """Folder of what it remembers of its steps."""
+        return self.folder / "evidence"
+
+    def evidence(self, global_step: int) -> Path:
+        """What it remembers of one step; replaced if the step is done again."""
+        return self.all_evidence / f"step_{global_step}"
+
+    @property
+    def comparisons(self) -> Path:
+        """Folder of what it found where it held its steps against the other run's."""
+        return self.folder / "comparison"
+
+    def comparison(self, global_step: int) -> Path:
+        """What it found in one step."""
+        return self.comparisons / f"step_{global_step}.json"
 
 
 @dataclass(frozen=True)
@@ -131,6 +150,11 @@ def session_numbers(names: Iterable[str]) -> list[int]:
 def run_numbers(names: Iterable[str], mode: str) -> list[int]:
     """Numbers of the runs of `mode` among file `names`, ascending."""
     return sorted(int(match.group(2)) for match in map(_RUN.fullmatch, names) if match and match.group(1) == mode)
+
+
+def steps(names: Iterable[str]) -> list[int]:
+    """Global steps of the evidence, or of the comparisons, among file `names`, ascending."""
+    return sorted(int(match.group(1)) for match in map(_STEP.fullmatch, names) if match)
 
 
 def is_run(name: str) -> bool:

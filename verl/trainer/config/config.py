@@ -8,13 +8,18 @@ from typing import Any
 
 from _verl_overlay import extend
 from verl.base_config import BaseConfig
+from verl.crosscheck.evidence.step import Detail
 from verl.crosscheck.settings import (
     ShareMode,
+    WeightChange,
+    checked_evidence,
+    checked_evidence_tokens,
     checked_keep_ckpts,
     checked_seconds,
     checked_share_dir,
     checked_silence_s,
     checked_switch,
+    checked_weight_change,
 )
 from verl.trainer.config import config__upstream as _upstream
 
@@ -100,6 +105,13 @@ class TrainerConfig(BaseConfig):
     """Stop if the two runs differ where they must agree, or ask different questions; False warns and goes on."""
     share_data_replay: bool = False
     """Take what a finished session in `share_data_dir` recorded, without another run; nothing is written there."""
+    share_data_evidence: str = "tokens"
+    """What is recorded of each step for the verdict: `tokens`, `summary` or `off`. See `evidence.step.Detail`."""
+    share_data_evidence_tokens: int | None = 1_048_576
+    """Most response tokens to record of a step, at 6 to 8 bytes each; both runs leave out the same rows. Null keeps
+    all."""
+    share_data_weight_change: str = "full"
+    """How closely mode `ckpt` compares both updates' changes of each tensor: `full`, `norm` or `off`."""
 
     def __post_init__(self) -> None:
         ShareMode.parse(self.share_data)
@@ -109,6 +121,9 @@ class TrainerConfig(BaseConfig):
         checked_keep_ckpts(self.share_data_keep_ckpts)
         checked_switch("trainer.share_data_strict", self.share_data_strict)
         checked_switch("trainer.share_data_replay", self.share_data_replay)
+        checked_evidence(self.share_data_evidence)
+        checked_evidence_tokens(self.share_data_evidence_tokens)
+        checked_weight_change(self.share_data_weight_change)
 
     @classmethod
     def from_section(cls, section: Mapping[str, Any]) -> "TrainerConfig":
@@ -120,6 +135,16 @@ class TrainerConfig(BaseConfig):
     def share_mode(self) -> ShareMode | None:
         """The validated `share_data`; None is off."""
         return ShareMode.parse(self.share_data)
+
+    @property
+    def evidence_detail(self) -> Detail:
+        """The validated `share_data_evidence`."""
+        return checked_evidence(self.share_data_evidence)
+
+    @property
+    def weight_change(self) -> WeightChange:
+        """The validated `share_data_weight_change`."""
+        return checked_weight_change(self.share_data_weight_change)
 
 
 extend(__name__, _upstream)

@@ -1,0 +1,88 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""How a run samples and trains, as far as its evidence cannot be read without it: limits depend on precision, a test of
+the sampling on the temperature, a test of the ends of responses on what ends one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from verl.crosscheck.agreement import flatten
+from verl.crosscheck.facts_model import configuration_of
+from verl.utils.torch_dtypes import PrecisionType
+
+ROLLOUT, ACTOR = "actor_rollout_ref.rollout", "actor_rollout_ref.actor"
+
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+"""Keys under which model configurations keep their number of experts."""
+
+
+def sampling_of(config: Any, tokenizer: Any = None) -> tuple[dict[str, Any], dict[str, str]]:
+    """What `StepEvidence.sampling` holds, and what of it is missing and why. Never raises.
+
+    Args:
+        config: the run's whole configuration.
+        tokenizer: of the trainer.
+    """
+    flat = flatten(OmegaConf.to_container(config, resolve=True) if OmegaConf.is_config(config) else config)
+    missing: dict[str, str] = {}
+    found = {
+        "engine": flat.get(f"{ROLLOUT}.name"),
+        "n": flat.get(f"{ROLLOUT}.n"),
+        "temperature": flat.get(f"{ROLLOUT}.temperature"),
+        "top_p": flat.get(f"{ROLLOUT}.top_p"),
+        "top_k": flat.get(f"{ROLLOUT}.top_k"),
+        "max_tokens": flat.get(f"{ROLLOUT}.response_length"),
+        "ignore_eos": bool(flat.get(f"{ROLLOUT}.ignore_eos")),
+        "multi_turn": bool(flat.get(f"{ROLLOUT}.multi_turn.enable")),
+        "rollout_dtype": _dtype(flat.get(f"{ROLLOUT}.dtype")),
+        "quantization": flat.get(f"{ROLLOUT}.quantization"),
+        "train_dtype": _dtype(flat.get(f"{ACTOR}.fsdp_config.dtype") or flat.get(f"{ACTOR}.megatron.dtype")),
+        "loss_agg_mode": flat.get(f"{ACTOR}.loss_agg_mode"),
+    }
+    try:
+        model = configuration_of(str(flat["actor_rollout_ref.model.path"]))
+    except Exception as e:
+        model = {}
+        missing["sampling/moe"] = f"the model's configuration cannot be read here ({type(e).__name__})"
+    found["moe"] = _has_experts(model)
+    found["stop_token_ids"] = sorted(_stop_token_ids(flat, tokenizer, model))
+    if not found["stop_token_ids"]:
+        missing["sampling/stop_token_ids"] = "neither tokenizer nor model names an end-of-sequence token"
+    return found, missing
+
+
+def _dtype(value: Any) -> str:
+    """Torch's name of a precision; upstream's default where none is said."""
+    try:
+        return str(PrecisionType.to_dtype(value or "bfloat16")).removeprefix("torch.")
+    except (RuntimeError, ValueError, TypeError):
+        return str(value)
+
+
+def _has_experts(model: Mapping[str, Any]) -> bool:
+    """Whether a model's configuration, or a part of it, has several experts."""
+    for key, value in model.items():
+        if key in EXPERTS and isinstance(value, int) and value > 1:
+            return True
+        if isinstance(value, Mapping) and _has_experts(value):
+            return True
+    return False
+
+
+def _stop_token_ids(flat: Mapping[str, Any], tokenizer: Any, model: Mapping[str, Any]) -> set[int]:
+    """Tokens that end a response, by tokenizer, model and generation configuration together, as engines take them."""
+    found: set[int] = set()
+    file = Path(str(flat.get("actor_rollout_ref.model.path"))).expanduser() / "generation_config.json"
+    try:
+        generation = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        generation = {}
+    for named in (getattr(tokenizer, "eos_token_id", None), model.get("eos_token_id"), generation.get("eos_token_id")):
+        found.update(each for each in (named if isinstance(named, list | tuple) else [named]) if isinstance(each, int))
+    return found

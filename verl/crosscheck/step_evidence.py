@@ -1,0 +1,196 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""Evidence from a trainer's batch: which columns it is made of, and what it lacks if one is not there.
+
+Shapes: B rows of the batch, P prompt and T response positions, padded; R rows kept, with L response tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from verl.crosscheck.evidence.packing import round_to_16_bits, round_to_24_bits
+from verl.crosscheck.evidence.row_identity import lowest_within, row_ids
+from verl.crosscheck.evidence.step import MASK, REF, ROLLOUT, TRAIN, Detail, StepEvidence
+from verl.protocol import DataProto
+
+LOG_PROBS = {ROLLOUT: "rollout_log_probs", TRAIN: "old_log_probs", REF: "ref_log_prob"}
+"""Columns of a batch of upstream's, by what evidence calls them."""
+
+WITHOUT: Mapping[str, str] = {
+    ROLLOUT: "the rollout engine was not asked for log-probs: actor_rollout_ref.rollout.calculate_log_probs=True",
+    TRAIN: "the trainer did not compute log-probs before the update (algorithm.rollout_correction.bypass_mode=True "
+    "takes the rollout's in their place): set it to False",
+    REF: "the configuration has no reference policy (actor_rollout_ref.actor.use_kl_loss, algorithm.use_kl_in_reward)",
+}
+"""Why a kind of log-prob is not there, and what to set."""
+
+NO_ENTROPY = "the trainer did not compute log-probs, and entropies with them, before the update"
+
+Column = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What the trainer holds after an update of the actor."""
+
+    batch: DataProto
+    """What it was updated on, B rows."""
+    metrics: Mapping[str, Any]
+    """The update's own, under upstream's names; a list of mini-batches' values counts as its mean."""
+    global_step: int
+    entropies_BT: torch.Tensor | None = None
+    """Of the training engine's distributions, in the order of the batch."""
+    recomputed: bool = True
+    """Whether `old_log_probs` are the training engine's; False if they are the rollout's under another name."""
+
+
+@dataclass(frozen=True)
+class About:
+    """What evidence says of its run and step besides the batch."""
+
+    mode: str
+    run_id: str
+    update_index: int
+    detail: Detail
+    max_tokens: int | None
+    """Response tokens to keep, see `lowest_within`; None keeps all."""
+    sampling: Mapping[str, Any]
+
+
+def gather(observed: Observed, about: About) -> StepEvidence:
+    """The evidence of a step, `weights` and `changes` being left to others.
+
+    Raises:
+        KeyError, ValueError: the batch has no responses, or its columns do not fit together.
+    """
+    columns = {name: _numpy(tensor) for name, tensor in observed.batch.batch.items()}
+    responses_BT = columns["responses"]
+    rows_total, width = responses_BT.shape
+    attended = columns["attention_mask"].astype(bool)
+    lengths = attended[:, -width:].sum(axis=1, dtype=np.int32)
+    mask_BT = columns.get("response_mask", attended[:, -width:]).astype(bool)
+    missing: dict[str, str] = {}
+    log_probs = _log_probs(columns, observed, missing)
+    rows = _row_numbers(columns, observed, log_probs, mask_BT, lengths, missing)
+    ties = [rows[name] for name in ("reward", "advantage_sum", "rollout_sum") if name in rows]
+    ids = row_ids(*_unpadded(columns, attended, width), ties)
+    kept = lowest_within(ids, lengths, about.max_tokens if about.detail is Detail.TOKENS else None)
+    tokens: dict[str, Column] = {}
+    if about.detail is Detail.TOKENS:
+        chosen = np.arange(width) < lengths[kept][:, None]
+        tokens = {name: _rounded(name, values_BT[kept][chosen]) for name, values_BT in log_probs.items()}
+        tokens[MASK] = mask_BT[kept][chosen]
+    return StepEvidence(
+        mode=about.mode,
+        run_id=about.run_id,
+        global_step=observed.global_step,
+        update_index=about.update_index,
+        detail=about.detail,
+        batch_rows=rows_total,
+        row_ids=ids[kept],
+        lengths=lengths[kept],
+        rows={name: column[kept] for name, column in rows.items()},
+        tokens=tokens,
+        metrics={**_scalars(observed.metrics), **_batch_metrics(rows, lengths)},
+        sampling=about.sampling,
+        missing=missing,
+    )
+
+
+def _log_probs(columns: Mapping[str, Column], observed: Observed, missing: dict[str, str]) -> dict[str, Column]:
+    """Log-probs by kind, [B, T] each."""
+    found: dict[str, Column] = {}
+    for name, key in LOG_PROBS.items():
+        if key in columns and (name != TRAIN or observed.recomputed):
+            found[name] = columns[key].astype(np.float32, copy=False)
+        else:
+            missing[f"tokens/{name}"] = WITHOUT[name]
+    return found
+
+
+def _row_numbers(
+    columns: Mapping[str, Column],
+    observed: Observed,
+    log_probs: Mapping[str, Column],
+    mask_BT: Column,
+    lengths: Column,
+    missing: dict[str, str],
+) -> dict[str, Column]:
+    """The `rows` of `StepEvidence`, for all B rows."""
+    rows: dict[str, Column] = {"mask_tokens": mask_BT.sum(axis=1, dtype=np.int32)}
+    for name, values_BT in log_probs.items():
+        rows[f"{name}_sum"] = _masked_sum(values_BT, mask_BT)
+    if observed.entropies_BT is None or tuple(observed.entropies_BT.shape) != mask_BT.shape:
+        missing["rows/entropy_sum"] = NO_ENTROPY
+    else:
+        rows["entropy_sum"] = _masked_sum(_numpy(observed.entropies_BT), mask_BT)
+    if (rewards_BT := columns.get("token_level_scores", columns.get("token_level_rewards"))) is not None:
+        rows["reward"] = rewards_BT.sum(axis=-1, dtype=np.float64)
+    else:
+        missing["rows/reward"] = "the batch has no token_level_scores"
+    if "advantages" in columns:
+        rows["advantage_sum"] = _masked_sum(columns["advantages"], mask_BT)
+        rows["advantage_abs_sum"] = _masked_sum(np.abs(columns["advantages"]), mask_BT)
+    else:
+        missing["rows/advantage_sum"] = "the batch has no advantages"
+    last = np.take_along_axis(columns["responses"], np.maximum(lengths - 1, 0)[:, None].astype(np.int64), axis=1)[:, 0]
+    rows["last_token"] = np.where(lengths > 0, last, -1).astype(np.int64)
+    return rows
+
+
+def _unpadded(columns: Mapping[str, Column], attended: Column, width: int) -> tuple[list[Column], list[Column]]:
+    """Token ids of prompts and of responses, a row each."""
+    responses = columns["responses"].astype(np.int32, copy=False)
+    answered = [row[keep] for row, keep in zip(responses, attended[:, -width:], strict=True)]
+    if "prompts" in columns:
+        prompts = columns["prompts"].astype(np.int32, copy=False)
+    else:
+        prompts = columns["input_ids"][:, :-width].astype(np.int32, copy=False)
+    return [row[keep] for row, keep in zip(prompts, attended[:, :-width], strict=True)], answered
+
+
+def _masked_sum(values_BT: Column, mask_BT: Column) -> Column:
+    """[B] float64. What the mask leaves out does not count, be it NaN."""
+    total: Column = np.where(mask_BT, values_BT, 0).sum(axis=1, dtype=np.float64)
+    return total
+
+
+def _rounded(name: str, values: Column) -> Column:
+    values = np.ascontiguousarray(values, np.float32)
+    return round_to_16_bits(values) if name == REF else round_to_24_bits(values)
+
+
+def _scalars(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """The metrics that are numbers, or lists of them."""
+    found: dict[str, float] = {}
+    for name, value in metrics.items():
+        try:
+            found[name] = float(np.mean(np.asarray(value, dtype=np.float64)))
+        except (TypeError, ValueError):
+            continue
+    return found
+
+
+def _batch_metrics(rows: Mapping[str, Column], lengths: Column) -> dict[str, float]:
+    """What people watch, over all B rows."""
+    found = {"response_length_mean": float(lengths.mean())}
+    if "reward" in rows:
+        found["reward_mean"] = float(rows["reward"].mean())
+    if "entropy_sum" in rows:
+        found["entropy_mean"] = float(rows["entropy_sum"].sum() / max(1, int(rows["mask_tokens"].sum())))
+    return found
+
+
+def _numpy(tensor: torch.Tensor) -> Column:
+    tensor = tensor.detach().cpu()
+    if tensor.is_nested:
+        raise ValueError("a nested column: its rows have no common length")
+    values: Column = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    return values
