@@ -32,9 +32,9 @@ class WeightWatch:
     """Asks the training workers for the changes of the actor's weights, shard by shard.
 
     Each worker works on what it holds and sends a few numbers per tensor; nothing is gathered or communicated. What
-    memory that takes is told at `ChangeDetail`. A tensor's norms are those of the whole tensor, also where ranks hold replicas of it, with
-    FSDP and FSDP2; with Megatron, replicas are counted once each, so norms of replicated tensors are too large by the
-    square root of their number, each of the three alike.
+    memory that takes is told at `ChangeDetail`. With FSDP and FSDP2 a tensor's norms are those of the whole tensor,
+    also where ranks hold replicas of it. With Megatron each replica counts, so norms of a tensor of which the ranks hold
+    r replicas are too large by the square root of r, all three alike.
 
     Measuring ends with the first error of a worker, whose reason is then told in each step.
 

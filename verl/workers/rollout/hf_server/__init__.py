@@ -7,6 +7,7 @@
     slots.py      the KV cache: a fixed number of slots of a fixed length
     engine.py     requests in, tokens out: admits, prefills and decodes; knows neither Ray nor asyncio
     weights.py    tensors to arrays that Ray shares without copying, and back
+    digests.py    digests of tensors: what was sent, what is held
     server.py     the Ray actor around an engine
     replica.py    starts the actor (upstream's `RolloutReplica`)
     adapter.py    sends the weights of a training worker to it (upstream's `BaseRollout`)

@@ -19,6 +19,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.torch_dtypes import PrecisionType
 from verl.workers.config import HFModelConfig, RolloutConfig
+from verl.workers.rollout.hf_server.digests import digest as tensor_digest
 from verl.workers.rollout.hf_server.engine import Engine, Request
 from verl.workers.rollout.hf_server.sampling import SamplingParams
 from verl.workers.rollout.hf_server.seeding import base_seed, digest, turn_seed
@@ -139,6 +140,15 @@ class HFServer:
             )
         self.engine.forget_prefixes()
         self._unseeded.clear()
+
+    async def weight_dtypes(self) -> dict[str, torch.dtype]:
+        """In which dtype the model holds each of its tensors, by name."""
+        return {name: tensor.dtype for name, tensor in self.engine.model.state_dict().items()}
+
+    async def weight_digests(self, names: list[str]) -> dict[str, str]:
+        """Digests of the model's own tensors of these names, as they are now; a name that it lacks is left out."""
+        state = self.engine.model.state_dict()
+        return {name: tensor_digest(state[name], state[name].dtype) for name in names if name in state}
 
     async def abort_request(self, request_id: str) -> dict[str, Any]:
         """End one request where it stands; its caller gets what there is."""
