@@ -33,8 +33,8 @@ class WeightWatch:
 
     Each worker works on what it holds and sends a few numbers per tensor; nothing is gathered or communicated. What
     memory that takes is told at `ChangeDetail`. With FSDP and FSDP2 a tensor's norms are those of the whole tensor,
-    also where ranks hold replicas of it. With Megatron each replica counts, so norms of a tensor of which the ranks hold
-    r replicas are too large by the square root of r, all three alike.
+    also where ranks hold replicas of it. With Megatron each replica counts, so with r of them a tensor's norms are too
+    large by the square root of r, all three alike.
 
     Measuring ends with the first error of a worker, whose reason is then told in each step.
 
