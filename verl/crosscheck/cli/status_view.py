@@ -20,7 +20,7 @@ from verl.crosscheck.cli.status_facts import Agreement, Setting, Status
 from verl.crosscheck.cli.terminal import count, data, duration, printable
 from verl.crosscheck.exchange.free_space import readable
 
-_STYLES = {
+STYLES = {
     RunState.NO_RUN: "dim",
     RunState.STARTING: "cyan",
     RunState.RUNNING: "green",
@@ -61,10 +61,10 @@ def _runs(status: Status) -> RenderableType:
     for run in status.runs:
         table.add_column(f"{run.mode} run", overflow="fold", ratio=1)
     rows: list[tuple[str, list[RenderableType]]] = [
-        ("state", [Text(run.state.words, _STYLES[run.state]) for run in status.runs]),
+        ("state", [Text(run.state.words, STYLES[run.state]) for run in status.runs]),
         ("", [_restarts(run) for run in status.runs]),
-        ("doing", [_doing(run) for run in status.runs]),
-        ("step", [_step(run) for run in status.runs]),
+        ("doing", [doing(run) for run in status.runs]),
+        ("step", [step(run) for run in status.runs]),
         ("last sign of life", [_last_sign(run) for run in status.runs]),
         ("published", [data(_counts(run.published)) for run in status.runs]),
         ("taken", [data(_counts(run.taken)) for run in status.runs]),
@@ -100,7 +100,8 @@ def _restarts(run: Run) -> Text:
     return Text(", ".join(parts))
 
 
-def _doing(run: Run) -> Text:
+def doing(run: Run) -> Text:
+    """What it is about, or was about when it ended."""
     if not run.phase or run.state is RunState.FINISHED:
         return Text()
     if not run.state.lives:
@@ -109,7 +110,8 @@ def _doing(run: Run) -> Text:
     return data(f"{run.phase}{so_far}")
 
 
-def _step(run: Run) -> Text:
+def step(run: Run) -> Text:
+    """How far it is."""
     if run.global_step is None:
         return Text()
     return Text(f"{run.global_step}{f' of {run.total_steps}' if run.total_steps else ''}")
