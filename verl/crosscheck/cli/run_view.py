@@ -1,0 +1,100 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""What `verl-crosscheck run` shows of two runs: a page that is drawn anew, or lines where there is no terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from verl.crosscheck.cli.sightings import Run, RunState
+from verl.crosscheck.cli.status_view import STYLES, doing, step
+from verl.crosscheck.cli.terminal import data, duration
+from verl.crosscheck.pair.log_tail import last_lines
+from verl.crosscheck.pair.plan import Pair, Side
+from verl.crosscheck.pair.watch import Outcome, Sight
+
+LINE_EVERY_S = 60.0
+"""Longest time without a line, where lines are printed."""
+
+
+def page(pair: Pair, sight: Sight) -> RenderableType:
+    """Both runs now."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("", style="dim", no_wrap=True)
+    for side in pair.sides:
+        table.add_column(f"{side.label} ({side.mode})", overflow="fold", ratio=1)
+    table.add_row("state", *(Text(words, style) for words, style in _states(sight)))
+    table.add_row("doing", *(doing(run) for run in sight.runs))
+    table.add_row("step", *(step(run) for run in sight.runs))
+    table.add_row("last printed", *(_last_line(side) for side in pair.sides))
+    return Group(Text(f"{duration(sight.elapsed_s)}", "dim"), table)
+
+
+def heading(pair: Pair, number: int, total: int) -> Iterator[RenderableType]:
+    """What comes before a pair of runs."""
+    of = f" ({number} of {total})" if total > 1 else ""
+    yield Text.assemble((f"{pair.title}{of}: ", "bold"), pair.question)
+    for side in pair.sides:
+        yield data(f"  log of {side.label}: {side.log}", "dim")
+
+
+class Lines:
+    """For a pipe or a file: a line whenever a run gets to another step or ends, and once in a while."""
+
+    def __init__(self, out: Console, pair: Pair) -> None:
+        self._out, self._pair = out, pair
+        self._told: object = None
+        self._told_s = 0.0
+
+    def show(self, sight: Sight) -> None:
+        now = [(run.state, run.global_step, code) for run, code in zip(sight.runs, sight.codes, strict=True)]
+        if now != self._told or sight.elapsed_s - self._told_s >= LINE_EVERY_S:
+            self._told, self._told_s = now, sight.elapsed_s
+            both = zip(self._pair.sides, sight.runs, _states(sight), strict=True)
+            parts = [f"{side.label} ({side.mode}) {_in_words(run, state)}" for side, run, (state, _) in both]
+            self._out.print(data(f"{duration(sight.elapsed_s):>7}  {'; '.join(parts)}"), soft_wrap=True)
+
+
+def ending(outcome: Outcome) -> Iterator[RenderableType]:
+    """What comes after a pair of runs."""
+    words = f"{outcome.pair.title}: {outcome.words} ({duration(outcome.elapsed_s)})."
+    yield data(words, "green" if outcome.ok else "bold red")
+    if outcome.cause is None:
+        return
+    if outcome.error:
+        yield data(outcome.error, "red")
+    if outcome.tail:
+        yield Text(f"The last lines of the log of {outcome.cause.label}:", "dim")
+        yield Padding(data("\n".join(outcome.tail)), (0, 0, 0, 2))
+    yield data(f"The whole log: {outcome.cause.log}")
+
+
+def _states(sight: Sight) -> Iterator[tuple[str, str]]:
+    """Words and style for each run: of the exchange once it takes part there, else of its process."""
+    for run, code in zip(sight.runs, sight.codes, strict=True):
+        if run.state is not RunState.NO_RUN:
+            ending = "" if run.state.lives or code is not None else ", closing"
+            yield f"{run.state.words}{ending}", STYLES[run.state]
+        elif code is None:
+            yield "starting", "cyan"
+        else:
+            yield f"ended with status {code}", "bold red"
+
+
+def _in_words(run: Run, state: str) -> str:
+    at = str(step(run))
+    if not run.state.lives or not at:
+        return state
+    return f"step {at}{f', {run.phase}' if run.phase else ''}"
+
+
+def _last_line(side: Side) -> Text:
+    lines = last_lines(side.log, 1)
+    text = data(lines[-1].strip() if lines else "", "dim")
+    text.no_wrap, text.overflow = True, "ellipsis"
+    return text

@@ -1,0 +1,193 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which runs a cross-check consists of: the mode, the overrides and the folder of each. Starts nothing, makes nothing.
+
+Names on the disk:
+
+    DIR/scenario_1, DIR/scenario_2, DIR/control     exchange directories, one for each pair of runs
+    OUT/runs/scenario_1/a/run.log ...               what the runs of a pair leave beside the exchange
+    OUT/report.html, OUT/report.json                the report
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from verl.crosscheck.errors import SettingsError
+from verl.crosscheck.overrides import assignment
+from verl.crosscheck.pair.commands import TrainingCommand
+
+MODES: Mapping[int, tuple[str, str]] = {1: ("ckpt", "rollout"), 2: ("rollout", "ckpt")}
+"""By scenario: `trainer.share_data` of A and of B."""
+
+_DEVICES = re.compile(r"[A-Z_]*VISIBLE_DEVICES")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a person asks for.
+
+    Args:
+        a_env, b_env: variables for one side alone.
+        scenarios: 1, 2 or both, in the order in which they run.
+        steps: training steps of each run.
+        root: folder of the exchange directories.
+        out: folder of logs and report.
+        control: whether B is also run against itself.
+    """
+
+    a: TrainingCommand
+    b: TrainingCommand
+    a_env: Mapping[str, str]
+    b_env: Mapping[str, str]
+    scenarios: tuple[int, ...]
+    steps: int
+    root: Path
+    out: Path
+    control: bool = False
+
+    @property
+    def report(self) -> Path:
+        return self.out / "report.html"
+
+
+@dataclass(frozen=True)
+class Side:
+    """One run.
+
+    Args:
+        name: `a` or `b`; in a control both are B.
+        env: variables for it alone.
+        folder: where its own files go.
+        overrides: what is appended to its command.
+    """
+
+    name: str
+    label: str
+    mode: str
+    command: TrainingCommand
+    env: Mapping[str, str]
+    folder: Path
+    overrides: tuple[str, ...]
+
+    @property
+    def log(self) -> Path:
+        """Everything it printed."""
+        return self.folder / "run.log"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two runs that share an exchange directory.
+
+    Args:
+        scenario: 1 or 2; None for the control.
+        steps: training steps of each.
+    """
+
+    scenario: int | None
+    exchange: Path
+    steps: int
+    sides: tuple[Side, Side]
+
+    @property
+    def title(self) -> str:
+        return "Control" if self.scenario is None else f"Scenario {self.scenario}"
+
+    @property
+    def question(self) -> str:
+        """What it is for."""
+        if self.scenario is None:
+            return "how far apart are two healthy runs? B against itself."
+        if self.scenario == 1:
+            return "is A's rollout at fault? A generates and takes B's weights; B trains on A's rollouts."
+        return "is A's training at fault? A trains on B's rollouts; B generates and takes A's weights."
+
+
+def pairs(request: Request) -> list[Pair]:
+    """The pairs of a request, in the order in which they run: the control first, where faults in the set-up show."""
+    control = [_control(request)] if request.control else []
+    return control + [_scenario(request, number) for number in request.scenarios]
+
+
+def require_own_ports(pair: Pair) -> None:
+    """Return if the commands of a pair, both on this host, name no port twice.
+
+    Raises:
+        SettingsError: they do.
+    """
+    first, second = pair.sides
+    taken = first.command.ports(first.env)
+    for port, name in second.command.ports(second.env).items():
+        if port in taken:
+            raise SettingsError(
+                f"{pair.title}: both runs would use port {port} of this host ({first.command.option}: {taken[port]}, "
+                f"{second.command.option}: {name}). Leave it out, or give each its own, as with --a-env and --b-env"
+            )
+
+
+def shared_devices(pair: Pair, inherited: Mapping[str, str]) -> str:
+    """What both runs of a pair would use at a time, as `VARIABLE=value`; empty if their devices are apart.
+
+    Args:
+        inherited: environment that both have.
+    """
+    first, second = ({**inherited, **side.env, **side.command.assignments} for side in pair.sides)
+    names = [name for name in {**first, **second} if _DEVICES.fullmatch(name)]
+    for name in sorted(names):
+        one, other = first.get(name), second.get(name)
+        if one is not None and other is not None:
+            common = sorted(set(one.split(",")) & set(other.split(",")))
+            return f"{name}={','.join(common)}" if common else ""
+    return "all of them"
+
+
+def _scenario(request: Request, number: int) -> Pair:
+    name = f"scenario_{number}"
+    commands = (request.a, request.b)
+    envs = (request.a_env, request.b_env)
+    return _pair(request, number, name, ("A", "B"), MODES[number], commands, envs)
+
+
+def _control(request: Request) -> Pair:
+    """B against itself: where both need devices of their own, one of them takes A's."""
+    devices = {name: value for name, value in request.a_env.items() if _DEVICES.fullmatch(name)}
+    envs = ({**request.b_env, **devices}, request.b_env)
+    return _pair(request, None, "control", ("B, first", "B, second"), MODES[1], (request.b, request.b), envs)
+
+
+def _pair(
+    request: Request,
+    scenario: int | None,
+    name: str,
+    labels: Sequence[str],
+    modes: Sequence[str],
+    commands: Sequence[TrainingCommand],
+    envs: Sequence[Mapping[str, str]],
+) -> Pair:
+    exchange = request.root / name
+    sides = []
+    for short, label, mode, command, env in zip("ab", labels, modes, commands, envs, strict=True):
+        folder = request.out / "runs" / name / short
+        overrides = _overrides(command, request.steps, mode, exchange, folder)
+        sides.append(Side(short, label, mode, command, env, folder, overrides))
+    return Pair(scenario, exchange, request.steps, (sides[0], sides[1]))
+
+
+def _overrides(command: TrainingCommand, steps: int, mode: str, exchange: Path, folder: Path) -> tuple[str, ...]:
+    last_step = command.first_step + steps
+    values = {
+        "trainer.share_data": mode,
+        "trainer.share_data_dir": str(exchange),
+        "trainer.total_training_steps": last_step,
+        # Upstream ends after the epochs, however few steps they have; an epoch has at least one.
+        "trainer.total_epochs": last_step,
+        "actor_rollout_ref.rollout.calculate_log_probs": True,
+        # The default `resume_mode=auto` would go on from what the user's training, or another scenario, has saved.
+        "trainer.default_local_dir": str(folder / "checkpoints"),
+        "trainer.save_freq": -1,
+    }
+    return tuple(assignment(key, value, known=True) for key, value in values.items())

@@ -1,0 +1,276 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""Follow a pair of runs until both have ended, and say how: looks at processes, logs and the exchange; ends them if
+they will not end well. `Attention` decides, from what is seen; `follow` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from verl.crosscheck.cli.sightings import Run, RunState
+from verl.crosscheck.cli.status_facts import Status
+from verl.crosscheck.cli.terminal import duration
+from verl.crosscheck.clock import Clock
+from verl.crosscheck.errors import PeerFailedError, PeerSilentError, WaitTimeoutError
+from verl.crosscheck.pair.log_tail import error_line, last_lines
+from verl.crosscheck.pair.plan import Pair, Side
+
+LOOK_EVERY_S = 0.5
+END_GRACE_S = 30.0
+"""Seconds that a run has to end when it is asked to."""
+
+_TAIL_LINES = 15
+_OF_THE_OTHER = frozenset(each.__name__ for each in (PeerFailedError, PeerSilentError, WaitTimeoutError))
+"""Errors of a run that waited for another one in vain."""
+
+
+class Running(Protocol):
+    """What is asked of a run; see `process.TrainingRun`."""
+
+    side: Side
+
+    def poll(self) -> int | None:
+        """Exit status, None while it runs."""
+
+    def log_bytes(self) -> int:
+        """Size of its log."""
+
+    def without_overrides(self) -> str:
+        """Command line of a training in it that its overrides did not reach, or empty."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long to wait, in seconds.
+
+    Args:
+        grace_s: for the other run to end by itself, once one has failed.
+        stall_s: without a new line in a log and without progress in the exchange.
+        total_s: for the pair; None for as long as it takes.
+    """
+
+    grace_s: float = 60.0
+    stall_s: float = 7200.0
+    total_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Sight:
+    """A pair at one moment.
+
+    Args:
+        elapsed_s: since it was started.
+        codes: exit status of each run, None while it runs.
+        runs: each run as the exchange shows it, in the order of the sides.
+        status: everything that the exchange shows.
+        log_bytes: size of each log.
+    """
+
+    elapsed_s: float
+    codes: tuple[int | None, int | None]
+    runs: tuple[Run, Run]
+    status: Status
+    log_bytes: tuple[int, int]
+
+    @property
+    def over(self) -> bool:
+        return None not in self.codes
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a pair ended.
+
+    Args:
+        ok: whether both runs finished all their steps.
+        words: one sentence.
+        cause: the run to look at; None if there is none.
+        error: the line that names what went wrong in it; may be empty.
+        tail: the last lines of its log.
+        compared: whether the exchange holds an update of both, so that a report can say something.
+    """
+
+    pair: Pair
+    ok: bool
+    words: str
+    elapsed_s: float
+    cause: Side | None = None
+    error: str = ""
+    tail: tuple[str, ...] = ()
+    compared: bool = False
+
+
+@dataclass
+class Attention:
+    """Decides whether a pair must be ended, from one look after another.
+
+    Args:
+        unreached: for a run by its number, a training in it that its overrides did not reach, or empty.
+    """
+
+    pair: Pair
+    limits: Limits
+    unreached: Callable[[int], str]
+    _since_s: float = field(default=0.0, init=False)
+    _signs: object = field(default=None, init=False)
+    _failed_s: float | None = field(default=None, init=False)
+
+    def complaint(self, sight: Sight) -> tuple[str, int | None]:
+        """Why the pair must be ended, and by the fault of which run; empty to let it go on."""
+        if not sight.over:
+            for complain in (self._lost, self._failed, self._stalled):
+                words, which = complain(sight)
+                if words:
+                    return words, which
+        return "", None
+
+    def _lost(self, sight: Sight) -> tuple[str, int | None]:
+        """A run that never takes part, while the other one waits for it."""
+        for which, (code, run) in enumerate(zip(sight.codes, sight.runs, strict=True)):
+            if run.state is not RunState.NO_RUN:
+                continue
+            label = self.pair.sides[which].label
+            if code == 0:
+                return f"{label}'s command ended without taking part: {_passing_on(self.pair.sides[which])}", which
+            if code is None and (line := self.unreached(which)):
+                passing = _passing_on(self.pair.sides[which])
+                return f"{label}'s command started a training without the overrides ({line}): {passing}", which
+        return "", None
+
+    def _failed(self, sight: Sight) -> tuple[str, int | None]:
+        failed = [which for which, code in enumerate(sight.codes) if code not in (None, 0)]
+        if not failed:
+            return "", None
+        if self._failed_s is None:
+            self._failed_s = sight.elapsed_s
+        if sight.elapsed_s - self._failed_s < self.limits.grace_s:
+            return "", None
+        other = self.pair.sides[1 - failed[0]].label
+        return (
+            f"{_ended(self.pair, sight, failed[0])}; {other} was ended {duration(self.limits.grace_s)} later",
+            failed[0],
+        )
+
+    def _stalled(self, sight: Sight) -> tuple[str, int | None]:
+        signs = (sight.log_bytes, sight.codes, [(run.state, run.phase, run.global_step) for run in sight.runs])
+        if signs != self._signs:
+            self._signs, self._since_s = signs, sight.elapsed_s
+        if sight.elapsed_s - self._since_s >= self.limits.stall_s:
+            return f"nothing happened in either run for {duration(self.limits.stall_s)} (--stall-limit)", None
+        if self.limits.total_s is not None and sight.elapsed_s >= self.limits.total_s:
+            return f"not done after {duration(self.limits.total_s)} (--time-limit)", None
+        return "", None
+
+
+def follow(
+    pair: Pair,
+    runs: Sequence[Running],
+    look: Callable[[], Status],
+    limits: Limits,
+    clock: Clock,
+    show: Callable[[Sight], object],
+) -> Outcome:
+    """Look until both runs have ended or must be ended. The caller ends them, also if this raises.
+
+    Args:
+        look: the state of the exchange.
+        show: called after each look; what it raises ends the following.
+    """
+    began_s = clock.monotonic_s()
+    attention = Attention(pair, limits, lambda which: runs[which].without_overrides())
+    while True:
+        codes = (
+            runs[0].poll(),
+            runs[1].poll(),
+        )  # before the exchange: an end is written there before it is the process's
+        sight = _sight(pair, codes, runs, look(), clock.monotonic_s() - began_s)
+        show(sight)
+        words, which = attention.complaint(sight)
+        if words:
+            return _outcome(pair, sight, words, which)
+        if sight.over:
+            return conclude(pair, sight)
+        clock.sleep(LOOK_EVERY_S)
+
+
+def conclude(pair: Pair, sight: Sight) -> Outcome:
+    """How a pair ended whose runs have both ended by themselves."""
+    for which in _suspects(sight):
+        run, side = sight.runs[which], pair.sides[which]
+        if sight.codes[which] != 0:
+            return _outcome(pair, sight, _ended(pair, sight, which), which)
+        if run.state is RunState.NO_RUN:
+            return _outcome(
+                pair, sight, f"{side.label}'s command ended without taking part: {_passing_on(side)}", which
+            )
+        if run.state is not RunState.FINISHED:
+            return _outcome(pair, sight, f"{side.label} ended with status 0, and its run {run.state.words}", which)
+        done = (run.global_step or 0) - run.after_step
+        if done < pair.steps:
+            words = f"{side.label} ended after {done} of {pair.steps} steps, and no error was told"
+            return _outcome(pair, sight, words, which)
+    words = f"both runs finished {pair.steps} step{'' if pair.steps == 1 else 's'}"
+    return Outcome(pair, True, words, sight.elapsed_s, compared=_compared(sight))
+
+
+def _suspects(sight: Sight) -> list[int]:
+    """Which run to look at first: one that failed, then one that only followed it, then one that is well."""
+
+    def rank(which: int) -> int:
+        run = sight.runs[which]
+        if sight.codes[which] in (None, 0) and run.state in (RunState.FINISHED, RunState.STARTING, RunState.RUNNING):
+            return 2
+        return 1 if run.error in _OF_THE_OTHER else 0
+
+    return sorted((0, 1), key=rank)
+
+
+def _ended(pair: Pair, sight: Sight, which: int) -> str:
+    run, code, label = sight.runs[which], sight.codes[which], pair.sides[which].label
+    how = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with status {code}"
+    if run.state is RunState.NO_RUN:
+        return f"{label} {how} before it took part"
+    step = "" if run.global_step is None else f" in step {run.global_step}"
+    return f"{label} {how}{f', while {run.phase}{step}' if run.phase else ''}"
+
+
+def _passing_on(side: Side) -> str:
+    script = side.command.script
+    if script is not None:
+        return f'the training command in {script} must end in "$@"'
+    return f"{side.command.option} must hand the overrides at its end on to verl.trainer.main_ppo of this fork"
+
+
+def _outcome(pair: Pair, sight: Sight, words: str, which: int | None) -> Outcome:
+    side = None if which is None else pair.sides[which]
+    if side is None or which is None:
+        return Outcome(pair, False, words, sight.elapsed_s, compared=_compared(sight))
+    run = sight.runs[which]
+    told = f"{run.error}: {run.message}" if run.error else ""
+    return Outcome(
+        pair,
+        False,
+        words,
+        sight.elapsed_s,
+        cause=side,
+        error=told or error_line(side.log),
+        tail=tuple(last_lines(side.log, _TAIL_LINES)),
+        compared=_compared(sight),
+    )
+
+
+def _compared(sight: Sight) -> bool:
+    """Whether both runs have done an update: the one has published weights, the other one has taken some."""
+    counts = [(run.published.get("ckpt", 0), run.taken.get("ckpt", 0)) for run in sight.runs]
+    return any(published for published, _ in counts) and any(taken for _, taken in counts)
+
+
+def _sight(
+    pair: Pair, codes: tuple[int | None, int | None], runs: Sequence[Running], status: Status, elapsed_s: float
+) -> Sight:
+    by_mode = {run.mode: run for run in status.runs}
+    first, second = (by_mode.get(side.mode, Run(side.mode)) for side in pair.sides)
+    return Sight(elapsed_s, codes, (first, second), status, (runs[0].log_bytes(), runs[1].log_bytes()))
