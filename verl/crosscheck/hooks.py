@@ -5,13 +5,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from omegaconf import OmegaConf
 
 from verl.crosscheck.startup import prepare
+
+if TYPE_CHECKING:
+    import torch
+
+    from verl.protocol import DataProto
 
 Save = Callable[[str], object]
 Load = Callable[[str], object]
@@ -23,13 +28,31 @@ class Hooks(Protocol):
     def wrap_rollout(self, manager: Any) -> None:
         """Called once with the rollout manager, before its first use."""
 
-    def exchange_actor(self, load: Load, save: Save, about: Callable[[], dict[str, Any]]) -> dict[str, float]:
-        """Called after each actor update, before the weights are pushed. Returns seconds by name."""
+    def note_entropies(self, entropies_BT: torch.Tensor) -> None:
+        """Called with the entropies of the training engine's distributions, once it has computed them."""
+
+    def exchange_actor(
+        self,
+        load: Load,
+        save: Save,
+        about: Callable[[], dict[str, Any]],
+        batch: DataProto,
+        metrics: Mapping[str, Any],
+        global_step: int,
+    ) -> dict[str, float]:
+        """Called after each actor update, before the weights are pushed. Returns metrics.
+
+        Args:
+            load, save: of the actor, given a folder.
+            about: says what was trained on.
+            batch: what the update was made from.
+            metrics: the update's own.
+        """
 
     def constructed(self, trainer: Any) -> None:
         """Called once the trainer has its data, before anything is computed."""
 
-    def begin_at(self, global_step: int) -> None:
+    def begin_at(self, global_step: int, trainer: Any) -> None:
         """Called once the trainer has resumed, or not, with the steps that were done before."""
 
     def mark_checkpoint(self, folder: Path) -> None:
@@ -45,13 +68,24 @@ class NoHooks:
     def wrap_rollout(self, manager: Any) -> None:
         pass
 
-    def exchange_actor(self, load: Load, save: Save, about: Callable[[], dict[str, Any]]) -> dict[str, float]:
+    def note_entropies(self, entropies_BT: torch.Tensor) -> None:
+        pass
+
+    def exchange_actor(
+        self,
+        load: Load,
+        save: Save,
+        about: Callable[[], dict[str, Any]],
+        batch: DataProto,
+        metrics: Mapping[str, Any],
+        global_step: int,
+    ) -> dict[str, float]:
         return {}
 
     def constructed(self, trainer: Any) -> None:
         pass
 
-    def begin_at(self, global_step: int) -> None:
+    def begin_at(self, global_step: int, trainer: Any) -> None:
         pass
 
     def mark_checkpoint(self, folder: Path) -> None:
@@ -81,22 +115,41 @@ class ShareHooks:
 
         self._mode = mode
         self._share = ShareDataTest(config)
+        self._bypasses = bool(OmegaConf.select(config, "algorithm.rollout_correction.bypass_mode"))
+        self._entropies_BT: torch.Tensor | None = None
 
     def wrap_rollout(self, manager: Any) -> None:
         self._share.wrap_generate_sequences(self._mode, manager)
 
-    def exchange_actor(self, load: Load, save: Save, about: Callable[[], dict[str, Any]]) -> dict[str, float]:
-        timing_s: dict[str, float] = self._share.after_update_policy(self._mode, load, save, about())
-        return timing_s
+    def note_entropies(self, entropies_BT: torch.Tensor) -> None:
+        self._entropies_BT = entropies_BT
+
+    def exchange_actor(
+        self,
+        load: Load,
+        save: Save,
+        about: Callable[[], dict[str, Any]],
+        batch: DataProto,
+        metrics: Mapping[str, Any],
+        global_step: int,
+    ) -> dict[str, float]:
+        from verl.crosscheck.step_evidence import Observed
+
+        entropies_BT, self._entropies_BT = self._entropies_BT, None
+        observed = Observed(batch, metrics, global_step, entropies_BT, recomputed=not self._bypasses)
+        timing_s = self._share.after_update_policy(self._mode, load, save, about(), lambda: observed)
+        return {**{f"timing_s/{name}": seconds for name, seconds in timing_s.items()}, **self._share.metrics()}
 
     def constructed(self, trainer: Any) -> None:
         from verl.crosscheck.facts import collect_facts
         from verl.crosscheck.redaction import without_secrets
 
         self._share.tell_facts(without_secrets(collect_facts(trainer), os.environ))
+        self._share.tell_sampling(getattr(trainer, "tokenizer", None))
 
-    def begin_at(self, global_step: int) -> None:
+    def begin_at(self, global_step: int, trainer: Any) -> None:
         self._share.begin_at(global_step)
+        self._share.begin_training(trainer.actor_rollout_wg)
 
     def mark_checkpoint(self, folder: Path) -> None:
         self._share.mark_checkpoint(folder)

@@ -30,7 +30,9 @@ from verl.crosscheck.meeting import Meeting
 from verl.crosscheck.rollouts import identify_call, save_rollout
 from verl.crosscheck.runs import own_run
 from verl.crosscheck.settings import ShareMode
+from verl.crosscheck.step_evidence import Observed
 from verl.crosscheck.step_times import StepTimes
+from verl.crosscheck.witness import Witness
 from verl.protocol import DataProto
 from verl.trainer.config.config import TrainerConfig
 
@@ -57,6 +59,7 @@ class LiveSide:
         self.wait = Wait(trainer.share_data_timeout_s, _report, clock, self.meeting.peer)
         self.index = CallIndex(self.run.start, trainer.test_freq, resuming.last_step(config))
         self.updates = self.run.start.updates
+        self.witness = Witness(self.run.place, trainer, mode, times)
         self._size_bytes: dict[str, int] = {}
         self._half_deleted = False
 
@@ -122,15 +125,20 @@ class LiveSide:
 
     # ---------------------------------------------------------------- checkpoints
 
-    def exchange_actor(self, load: Load, save: Save, about: dict[str, Any]) -> None:
+    def exchange_actor(
+        self, load: Load, save: Save, about: dict[str, Any], observed: Callable[[], Observed] | None = None
+    ) -> None:
         """See `ShareDataTest.after_update_policy`."""
         index, self.updates = self.updates, self.updates + 1
         about = {"kind": "ckpt", "index": index, **about}
         path = self.layout.ckpt(index)
+        evidence = self.witness.observe(observed, index)
         if self.mode is ShareMode.CKPT:
-            self._take_ckpt(path, index, load, about)
+            self._take_ckpt(path, index, self.witness.watched(load), about)
+            self.witness.compare(evidence)
         else:
-            self._give_ckpt(path, index, load, save, about)
+            self.witness.keep_own(evidence)
+            self._give_ckpt(path, index, self.witness.reloaded(load), save, about)
 
     def _take_ckpt(self, path: Path, index: int, load: Load, about: dict[str, Any]) -> None:
         say(MARK, f"waiting for {path}", "green")

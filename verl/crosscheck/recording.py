@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -86,8 +87,7 @@ class Recorder:
         return evidence
 
     def _write(self, evidence: StepEvidence) -> int:
-        with suppress(FileExistsError):
-            filesystem.active().mkdir(self._place.names.all_evidence)
+        ensure_folder(self._place.names.all_evidence)
         return files.save(self._place.names.evidence(evidence.global_step), evidence)
 
     def kept(self, what: str, make: Callable[[], T]) -> T | None:
@@ -108,6 +108,12 @@ class Recorder:
         if reason not in self._warned:
             self._warned.add(reason)
             say(MARK, f"Warning: {what} is not recorded ({reason}). The run goes on; the verdict lacks it", "yellow")
+
+
+def ensure_folder(folder: Path) -> None:
+    """Make a folder for its owner alone, unless it is there."""
+    with suppress(FileExistsError):
+        filesystem.active().mkdir(folder)
 
 
 def _empty(seen: Observed, about: About, reason: str) -> StepEvidence:

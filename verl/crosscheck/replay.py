@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from verl.crosscheck.live import Load, Save, asked_of
 from verl.crosscheck.rollouts import identify_call
 from verl.crosscheck.runs import card_of
 from verl.crosscheck.settings import ShareMode
+from verl.crosscheck.step_evidence import Observed
 from verl.crosscheck.step_times import StepTimes
 from verl.protocol import DataProto
 from verl.trainer.config.config import TrainerConfig
@@ -75,8 +77,10 @@ class ReplaySide:
         """What stands in front of the rollout manager; None leaves it alone."""
         return RecordedRollouts(self) if self.mode is ShareMode.ROLLOUT else None
 
-    def exchange_actor(self, load: Load, save: Save, about: dict[str, Any]) -> None:
-        """See `ShareDataTest.after_update_policy`."""
+    def exchange_actor(
+        self, load: Load, save: Save, about: dict[str, Any], observed: Callable[[], Observed] | None = None
+    ) -> None:
+        """See `ShareDataTest.after_update_policy`. A replay keeps nothing, so nobody asks what was observed."""
         index, self.updates = self.updates, self.updates + 1
         if self.mode is ShareMode.ROLLOUT:
             return

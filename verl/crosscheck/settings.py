@@ -15,6 +15,7 @@ from verl.crosscheck.errors import SettingsError
 from verl.crosscheck.evidence.step import Detail
 from verl.crosscheck.exchange.heartbeat import INTERVAL_S
 from verl.crosscheck.exchange.retention import NEVER_DELETED
+from verl.crosscheck.weights.detail import ChangeDetail
 
 RUN_KEY = "share_data_run"
 """Entry that the main program adds to the `trainer` section: the run's folder. Nobody sets it by hand."""
@@ -23,17 +24,6 @@ DEVICE_KEY = "share_data_device"
 """Likewise: the device, where upstream has no word for it and calls it something else."""
 
 SHORTEST_SILENCE_S = 3 * INTERVAL_S
-
-
-class WeightChange(str, Enum):
-    """How closely mode `ckpt` looks at what both updates did to each tensor, before it loads the other run's weights."""
-
-    OFF = "off"
-    """Not at all."""
-    NORM = "norm"
-    """The lengths of both changes. Takes one copy of a rank's own shard in main memory."""
-    FULL = "full"
-    """Those and the length of their difference. Takes a second copy while a checkpoint is loaded."""
 
 
 Word = TypeVar("Word", bound=Enum)
@@ -142,13 +132,13 @@ def checked_evidence_tokens(value: Any) -> int | None:
     return value
 
 
-def checked_weight_change(value: Any) -> WeightChange:
+def checked_weight_change(value: Any) -> ChangeDetail:
     """`trainer.share_data_weight_change` as how closely it is measured.
 
     Raises:
         SettingsError: not one of the words, letter for letter.
     """
-    return _checked_word("trainer.share_data_weight_change", value, WeightChange, "full")
+    return _checked_word("trainer.share_data_weight_change", value, ChangeDetail, "full")
 
 
 def _checked_word(key: str, value: Any, words: type[Word], usual: str) -> Word:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 
 from verl.crosscheck.evidence.packing import round_to_16_bits, round_to_24_bits
-from verl.crosscheck.evidence.row_identity import lowest_within, row_ids
+from verl.crosscheck.evidence.row_identity import lowest_within, row_ids, unpadded
 from verl.crosscheck.evidence.step import MASK, REF, ROLLOUT, TRAIN, Detail, StepEvidence
 from verl.protocol import DataProto
 
@@ -80,7 +80,8 @@ def gather(observed: Observed, about: About) -> StepEvidence:
     log_probs = _log_probs(columns, observed, missing)
     rows = _row_numbers(columns, observed, log_probs, mask_BT, lengths, missing)
     ties = [rows[name] for name in ("reward", "advantage_sum", "rollout_sum") if name in rows]
-    ids = row_ids(*_unpadded(columns, attended, width), ties)
+    prompts_BP = columns["prompts"] if "prompts" in columns else columns["input_ids"][:, :-width]
+    ids = row_ids(*unpadded(prompts_BP, responses_BT, attended), ties)
     kept = lowest_within(ids, lengths, about.max_tokens if about.detail is Detail.TOKENS else None)
     tokens: dict[str, Column] = {}
     if about.detail is Detail.TOKENS:
@@ -143,17 +144,6 @@ def _row_numbers(
     last = np.take_along_axis(columns["responses"], np.maximum(lengths - 1, 0)[:, None].astype(np.int64), axis=1)[:, 0]
     rows["last_token"] = np.where(lengths > 0, last, -1).astype(np.int64)
     return rows
-
-
-def _unpadded(columns: Mapping[str, Column], attended: Column, width: int) -> tuple[list[Column], list[Column]]:
-    """Token ids of prompts and of responses, a row each."""
-    responses = columns["responses"].astype(np.int32, copy=False)
-    answered = [row[keep] for row, keep in zip(responses, attended[:, -width:], strict=True)]
-    if "prompts" in columns:
-        prompts = columns["prompts"].astype(np.int32, copy=False)
-    else:
-        prompts = columns["input_ids"][:, :-width].astype(np.int32, copy=False)
-    return [row[keep] for row, keep in zip(prompts, attended[:, :-width], strict=True)], answered
 
 
 def _masked_sum(values_BT: Column, mask_BT: Column) -> Column:

@@ -20,12 +20,15 @@ from typing import Any
 from verl.crosscheck.clock import Clock, SystemClock
 from verl.crosscheck.console import MARK, say
 from verl.crosscheck.errors import SettingsError
+from verl.crosscheck.evidence.step import Detail
 from verl.crosscheck.interception import intercept
 from verl.crosscheck.live import LiveSide
 from verl.crosscheck.replay import ReplaySide
 from verl.crosscheck.settings import ShareMode
 from verl.crosscheck.startup import open_exchange, validate
+from verl.crosscheck.step_evidence import Observed
 from verl.crosscheck.step_times import StepTimes
+from verl.crosscheck.witness import tell_what_is_lacking
 
 __all__ = ["ShareDataTest"]
 
@@ -62,6 +65,8 @@ class ShareDataTest:
                 f"Warning: Using dump path '{root}' is not recommended as it's located in {RAY_SESSIONS}*",
                 "yellow",
             )
+        if self._trainer.share_mode is not None and self._trainer.evidence_detail is not Detail.OFF:
+            tell_what_is_lacking(config)
 
     def wrap_generate_sequences(self, share_data: str, worker: Any) -> None:
         """Route every call of `worker.generate_sequences` through the exchange.
@@ -89,6 +94,7 @@ class ShareDataTest:
         load_func: Callable[[str], object],
         dump_func: Callable[[str], object],
         about: dict[str, Any] | None = None,
+        observed: Callable[[], Observed] | None = None,
     ) -> dict[str, float]:
         """Exchange the actor after an update of it; returns where the time went, in seconds by name.
 
@@ -101,6 +107,7 @@ class ShareDataTest:
             load_func: loads the checkpoint in the folder it is given, on all workers, and returns when done.
             dump_func: saves one into the folder it is given, likewise.
             about: plain JSON that says what was trained on, and by what; both runs must say the same.
+            observed: gives the batch and the update's metrics; without it nothing is recorded for the verdict.
 
         Raises:
             PeerFailedError, PeerSilentError, WaitTimeoutError: no checkpoint will come, or did in time.
@@ -111,8 +118,26 @@ class ShareDataTest:
         mode = ShareMode.parse(share_data)
         if mode is None:
             return {}
-        self._side(mode).exchange_actor(load_func, dump_func, about or {})
+        self._side(mode).exchange_actor(load_func, dump_func, about or {}, observed)
         return self._times.collect()
+
+    def metrics(self) -> dict[str, float]:
+        """What the latest step's comparison with the other run gave, by the names that a tracker shows; mode `ckpt`."""
+        return self._opened.witness.metrics() if isinstance(self._opened, LiveSide) else {}
+
+    def tell_sampling(self, tokenizer: Any) -> None:
+        """The trainer has its tokenizer, by which a response that was cut short can be told."""
+        if isinstance(side := self._configured(), LiveSide):
+            side.witness.tell_sampling(self._config, tokenizer)
+
+    def begin_training(self, actor: Any) -> None:
+        """Training is about to begin with the weights that the workers hold, none having been sent to the engine.
+
+        Args:
+            actor: upstream's worker group that holds the actor, asked how far each update moved its weights.
+        """
+        if isinstance(side := self._configured(), LiveSide):
+            side.witness.begin(actor)
 
     def tell_facts(self, facts: Mapping[str, Any]) -> None:
         """Tell the other run what it compares besides the configuration; see `verl.crosscheck.facts`."""

@@ -44,6 +44,19 @@ def row_ids(
     return ids
 
 
+def unpadded(
+    prompts_BP: npt.NDArray[Any], responses_BT: npt.NDArray[Any], attention_BS: npt.NDArray[Any]
+) -> tuple[list[npt.NDArray[np.int32]], list[npt.NDArray[np.int32]]]:
+    """B prompts and B responses as `row_ids` takes them, from a padded batch with S = P + T positions."""
+    attended = attention_BS.astype(np.bool_, copy=False)
+    width = responses_BT.shape[1]
+
+    def rows(tokens: npt.NDArray[Any], keep: npt.NDArray[np.bool_]) -> list[npt.NDArray[np.int32]]:
+        return [row[kept] for row, kept in zip(tokens.astype(np.int32, copy=False), keep, strict=True)]
+
+    return rows(prompts_BP, attended[:, :-width]), rows(responses_BT, attended[:, -width:])
+
+
 def lowest_within(ids: RowIds, lengths: npt.NDArray[np.integer[Any]], max_tokens: int | None) -> npt.NDArray[np.intp]:
     """Indexes of the rows to keep, in ascending order of identity: as many as have at most `max_tokens` together, and
     at least one. Identities are digests, so that is a random choice, and the same one in both runs."""

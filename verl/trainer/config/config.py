@@ -11,7 +11,6 @@ from verl.base_config import BaseConfig
 from verl.crosscheck.evidence.step import Detail
 from verl.crosscheck.settings import (
     ShareMode,
-    WeightChange,
     checked_evidence,
     checked_evidence_tokens,
     checked_keep_ckpts,
@@ -21,6 +20,7 @@ from verl.crosscheck.settings import (
     checked_switch,
     checked_weight_change,
 )
+from verl.crosscheck.weights.detail import ChangeDetail
 from verl.trainer.config import config__upstream as _upstream
 
 __all__ = [*_upstream.__all__, "TrainerConfig"]  # noqa: PLE0604  they are all strings
@@ -142,7 +142,7 @@ class TrainerConfig(BaseConfig):
         return checked_evidence(self.share_data_evidence)
 
     @property
-    def weight_change(self) -> WeightChange:
+    def weight_change(self) -> ChangeDetail:
         """The validated `share_data_weight_change`."""
         return checked_weight_change(self.share_data_weight_change)
 

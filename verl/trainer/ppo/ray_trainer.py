@@ -57,12 +57,17 @@ class RayPPOTrainer(_upstream.RayPPOTrainer):
 
     def _load_checkpoint(self) -> Any:
         result = super()._load_checkpoint()
-        self.crosscheck.begin_at(self.global_steps)
+        self.crosscheck.begin_at(self.global_steps, self)
         return result
 
     def _save_checkpoint(self) -> None:
         self.crosscheck.mark_checkpoint(own_checkpoint(self.config, self.global_steps))
         super()._save_checkpoint()
+
+    def _compute_old_log_prob(self, batch: DataProto) -> Any:
+        result = super()._compute_old_log_prob(batch)
+        self.crosscheck.note_entropies(result[0].batch["entropys"])
+        return result
 
     def _update_actor(self, batch: DataProto) -> DataProto:
         output = super()._update_actor(batch)
@@ -70,8 +75,11 @@ class RayPPOTrainer(_upstream.RayPPOTrainer):
         def about() -> dict[str, Any]:
             return actor_about(self.config, batch, self.global_steps)
 
-        timing_s = self.crosscheck.exchange_actor(self._load_shared_actor, self._save_shared_actor, about)
-        output.meta_info["metrics"].update({f"timing_s/{name}": seconds for name, seconds in timing_s.items()})
+        metrics = output.meta_info["metrics"]
+        exchange = self.crosscheck.exchange_actor
+        metrics.update(
+            exchange(self._load_shared_actor, self._save_shared_actor, about, batch, metrics, self.global_steps)
+        )
         return output
 
     def _load_shared_actor(self, path: str) -> None:

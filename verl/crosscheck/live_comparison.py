@@ -1,0 +1,87 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""Mode `ckpt` holds its evidence of each step against the other run's, as soon as it has both: metrics for the tracker,
+one line in the log, and a file for the report. Never stops the run."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from verl.crosscheck.console import MARK, say
+from verl.crosscheck.diagnosis.findings import Finding, State, StepComparison
+from verl.crosscheck.errors import CrossCheckError
+from verl.crosscheck.evidence.lookup import load_of_step
+from verl.crosscheck.evidence.step import StepEvidence
+from verl.crosscheck.exchange.publish import publish_json
+from verl.crosscheck.exchange.session import Place
+from verl.crosscheck.recording import Recorder, ensure_folder
+from verl.crosscheck.settings import ShareMode
+
+PREFIX = "crosscheck/"
+"""Of the metrics."""
+
+
+class LiveComparison:
+    """Of a run in mode `ckpt` with the other one.
+
+    Args:
+        place: the run's place in its session.
+        recorder: what is said once if something cannot be kept.
+    """
+
+    def __init__(self, place: Place, recorder: Recorder) -> None:
+        self._place, self._recorder = place, recorder
+        self.metrics: dict[str, float] = {}
+        """Of the latest step, by the names that a tracker shows."""
+
+    def compare(self, own: StepEvidence) -> None:
+        """Compare the step that `own` is of; the other run has recorded it before it published its checkpoint."""
+        self.metrics = {}
+        other = self._other(own.global_step)
+        comparison = None if other is None else self._recorder.kept("the comparison", lambda: self._held(own, other))
+        if comparison is None:
+            return
+        self.metrics = metrics_of(comparison)
+        from verl.crosscheck.report.live_line import live_line
+
+        differs = any(each.state is State.DIFFER for each in comparison.findings)
+        say(MARK, live_line(comparison), "red" if differs else "green")
+        path = self._place.names.comparison(own.global_step)
+        self._recorder.kept(str(path), lambda: self._keep(comparison))
+
+    def _other(self, global_step: int) -> StepEvidence | None:
+        try:
+            return load_of_step(self._place.session.folder, ShareMode.ROLLOUT.value, global_step)
+        except (CrossCheckError, OSError) as e:
+            say(MARK, f"Warning: step {global_step} cannot be compared: {e}. The run goes on", "yellow")
+            return None
+
+    def _held(self, own: StepEvidence, other: StepEvidence) -> StepComparison:
+        from verl.crosscheck.diagnosis.compare import compare_step
+        from verl.crosscheck.diagnosis.limits import limits_for
+
+        start_s = time.perf_counter()
+        comparison = compare_step(own, other, limits_for(own.sampling, other.sampling))
+        return replace(comparison, compare_s=time.perf_counter() - start_s)
+
+    def _keep(self, comparison: StepComparison) -> None:
+        from verl.crosscheck.diagnosis.findings_json import to_json
+
+        ensure_folder(self._place.names.comparisons)
+        publish_json(self._place.names.comparison(comparison.global_step), to_json(comparison), replace=True)
+
+
+def metrics_of(comparison: StepComparison) -> dict[str, float]:
+    """Each quantity that was compared, and how many of them are beyond their limit."""
+    values = {f"{PREFIX}{_name(each)}": each.value for each in comparison.findings if each.value is not None}
+    count = {state: sum(each.state is state for each in comparison.findings) for state in State}
+    return {
+        **values,
+        f"{PREFIX}beyond_limit": float(count[State.DIFFER]),
+        f"{PREFIX}not_compared": float(count[State.MISSING]),
+    }
+
+
+def _name(finding: Finding) -> str:
+    return f"{finding.aspect.value}/{finding.quantity}"

@@ -1,0 +1,146 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a live run does about each of its steps besides the exchange: record it and, in mode `ckpt`, compare it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from verl.crosscheck.console import MARK, say
+from verl.crosscheck.evidence.step import StepEvidence
+from verl.crosscheck.exchange.session import Place
+from verl.crosscheck.live_comparison import LiveComparison
+from verl.crosscheck.recording import Recorder
+from verl.crosscheck.sampling import sampling_of
+from verl.crosscheck.settings import ShareMode
+from verl.crosscheck.step_evidence import Observed
+from verl.crosscheck.step_times import StepTimes
+from verl.crosscheck.weights.detail import ChangeDetail
+from verl.crosscheck.weights.sync import EngineWeights
+from verl.crosscheck.weights.watch import WeightWatch
+from verl.trainer.config.config import TrainerConfig
+
+Load = Callable[[str], object]
+
+
+class Witness:
+    """Of one run.
+
+    Args:
+        place: its place in the session.
+        trainer: its trainer section.
+    """
+
+    def __init__(self, place: Place, trainer: TrainerConfig, mode: ShareMode, times: StepTimes) -> None:
+        self._mode, self._times = mode, times
+        self._recorder = Recorder(place, trainer.evidence_detail, trainer.share_data_evidence_tokens, times)
+        self._comparison = LiveComparison(place, self._recorder)
+        self._change_detail = trainer.weight_change if self._recorder.on else ChangeDetail.OFF
+        self._watch: WeightWatch | None = None
+        self._engine: EngineWeights | None = None
+        self._held: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})
+        self._changes: tuple[Mapping[str, Any], Mapping[str, str]] = ({}, {})
+
+    def tell_sampling(self, config: Any, tokenizer: Any) -> None:
+        """How the run samples and trains."""
+        if self._recorder.on:
+            self._recorder.tell_sampling(*sampling_of(config, tokenizer))
+
+    def begin(self, actor: Any) -> None:
+        """Training is about to begin with the weights that the workers hold, none having been sent to the engine.
+
+        Args:
+            actor: upstream's worker group that holds the actor.
+        """
+        if self._recorder.on:
+            self._watch, self._engine = WeightWatch(actor, self._change_detail), EngineWeights(actor)
+            with self._times.spent("evidence"):
+                self._watch.begin()
+                self._engine.begin()
+
+    def observe(self, observed: Callable[[], Observed] | None, update_index: int) -> StepEvidence | None:
+        """The actor has been updated. The evidence of it, still to be completed; None if none is recorded."""
+        if observed is None:
+            return None
+        evidence = self._recorder.observe(observed, update_index)
+        self._held = ({}, {"weights": _NOT_ASKED})
+        self._changes = ({}, {"changes": _NOT_ASKED})
+        if evidence is not None and self._engine is not None:
+            with self._times.spent("evidence"):
+                self._held = self._engine.read()
+        return evidence
+
+    def watched(self, load: Load) -> Load:
+        """`load`, a checkpoint's loading, with the change of the weights measured around it."""
+        watch = self._watch
+        if watch is None:
+            return load
+
+        def around(path: str) -> None:
+            with self._times.spent("evidence"):
+                watch.before_load()
+            load(path)
+            with self._times.spent("evidence"):
+                self._changes = watch.after_load()
+
+        return around
+
+    def reloaded(self, load: Load) -> Load:
+        """`load` where its weights are this run's own, of before it was resumed: changes count from them."""
+        watch = self._watch
+        if watch is None:
+            return load
+
+        def around(path: str) -> None:
+            load(path)
+            watch.begin()
+
+        return around
+
+    def keep_own(self, evidence: StepEvidence | None) -> None:
+        """Mode `rollout`: record, before the other run can see the checkpoint."""
+        if self._watch is not None:
+            with self._times.spent("evidence"):
+                self._changes = self._watch.own_only()
+        self._save(evidence)
+
+    def compare(self, evidence: StepEvidence | None) -> None:
+        """Mode `ckpt`: record, and compare with what the other run has recorded."""
+        evidence = self._save(evidence)
+        if evidence is not None:
+            with self._times.spent("evidence"):
+                self._comparison.compare(evidence)
+
+    def metrics(self) -> dict[str, float]:
+        """Of the latest comparison."""
+        return self._comparison.metrics
+
+    def _save(self, evidence: StepEvidence | None) -> StepEvidence | None:
+        if evidence is None:
+            return None
+        (changes, no_changes), (weights, no_weights) = self._changes, self._held
+        return self._recorder.save(evidence, changes, weights, {**no_changes, **no_weights})
+
+
+def tell_what_is_lacking(config: Any) -> None:
+    """Say at start what the verdict will not be able to compare, and which flag changes that."""
+    if not OmegaConf.select(config, "actor_rollout_ref.rollout.calculate_log_probs"):
+        say(
+            MARK,
+            "Warning: the rollout engine computes no log-probs, so the verdict cannot compare rollout with training, "
+            "nor test the sampling: set actor_rollout_ref.rollout.calculate_log_probs=True on both sides",
+            "yellow",
+        )
+    if OmegaConf.select(config, "algorithm.rollout_correction.bypass_mode"):
+        say(
+            MARK,
+            "Warning: algorithm.rollout_correction.bypass_mode=True takes the rollout's log-probs for training's, so "
+            "the verdict cannot compare the forward passes of training: set it to False on both sides",
+            "yellow",
+        )
+
+
+_NOT_ASKED = "the trainer did not name its workers to the cross-check (ShareDataTest.begin_training)"
