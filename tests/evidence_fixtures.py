@@ -9,7 +9,7 @@ from verl.crosscheck.step_evidence import Observed
 from verl.protocol import DataProto
 
 
-def make_batch(prompts, responses, *, ref=False, **columns):
+def make_batch(prompts, responses, /, *, ref=False, **columns):
     """B rows of token ids, padded as upstream does: prompts on the left, responses on the right, with 0.
 
     Log-probs are -0.1, -0.2 ... along each response by the rollout engine and 0.01 less by training; the reward is the

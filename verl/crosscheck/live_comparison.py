@@ -5,17 +5,18 @@ one line in the log, and a file for the report. Never stops the run."""
 
 from __future__ import annotations
 
-import time
-from dataclasses import replace
-
 from verl.crosscheck.console import MARK, say
-from verl.crosscheck.diagnosis.findings import Finding, State, StepComparison
+from verl.crosscheck.diagnosis.compare import compare_step
+from verl.crosscheck.diagnosis.findings import State, StepComparison
+from verl.crosscheck.diagnosis.findings_json import to_json
+from verl.crosscheck.diagnosis.limits import limits_for
 from verl.crosscheck.errors import CrossCheckError
 from verl.crosscheck.evidence.lookup import load_of_step
 from verl.crosscheck.evidence.step import StepEvidence
 from verl.crosscheck.exchange.publish import publish_json
 from verl.crosscheck.exchange.session import Place
 from verl.crosscheck.recording import Recorder, ensure_folder
+from verl.crosscheck.report.live_line import live_line
 from verl.crosscheck.settings import ShareMode
 
 PREFIX = "crosscheck/"
@@ -39,12 +40,13 @@ class LiveComparison:
         """Compare the step that `own` is of; the other run has recorded it before it published its checkpoint."""
         self.metrics = {}
         other = self._other(own.global_step)
-        comparison = None if other is None else self._recorder.kept("the comparison", lambda: self._held(own, other))
+        if other is None:
+            return
+        limits = limits_for(own.sampling, other.sampling)
+        comparison = self._recorder.kept("the comparison", lambda: compare_step(own, other, limits))
         if comparison is None:
             return
         self.metrics = metrics_of(comparison)
-        from verl.crosscheck.report.live_line import live_line
-
         differs = any(each.state is State.DIFFER for each in comparison.findings)
         say(MARK, live_line(comparison), "red" if differs else "green")
         path = self._place.names.comparison(own.global_step)
@@ -57,31 +59,23 @@ class LiveComparison:
             say(MARK, f"Warning: step {global_step} cannot be compared: {e}. The run goes on", "yellow")
             return None
 
-    def _held(self, own: StepEvidence, other: StepEvidence) -> StepComparison:
-        from verl.crosscheck.diagnosis.compare import compare_step
-        from verl.crosscheck.diagnosis.limits import limits_for
-
-        start_s = time.perf_counter()
-        comparison = compare_step(own, other, limits_for(own.sampling, other.sampling))
-        return replace(comparison, compare_s=time.perf_counter() - start_s)
-
     def _keep(self, comparison: StepComparison) -> None:
-        from verl.crosscheck.diagnosis.findings_json import to_json
-
         ensure_folder(self._place.names.comparisons)
-        publish_json(self._place.names.comparison(comparison.global_step), to_json(comparison), replace=True)
+        publish_json(
+            self._place.names.comparison(comparison.global_step), to_json(comparison), replace=True, durable=False
+        )
 
 
 def metrics_of(comparison: StepComparison) -> dict[str, float]:
-    """Each quantity that was compared, and how many of them are beyond their limit."""
-    values = {f"{PREFIX}{_name(each)}": each.value for each in comparison.findings if each.value is not None}
+    """Each quantity that was compared, and how many of them are beyond their limit or could not be compared."""
+    values = {
+        f"{PREFIX}{each.aspect.value}/{each.quantity}": each.value
+        for each in comparison.findings
+        if each.value is not None
+    }
     count = {state: sum(each.state is state for each in comparison.findings) for state in State}
     return {
         **values,
         f"{PREFIX}beyond_limit": float(count[State.DIFFER]),
         f"{PREFIX}not_compared": float(count[State.MISSING]),
     }
-
-
-def _name(finding: Finding) -> str:
-    return f"{finding.aspect.value}/{finding.quantity}"
