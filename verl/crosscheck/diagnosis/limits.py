@@ -1,0 +1,352 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""Every limit of the diagnosis, each with its reason and source, and the rule of sureness. Nothing else holds a number
+that decides.
+
+A quantity differs beyond the limit of its name. `profile` gives the limits of a kind of model and precision,
+`read_limits` lets a file replace some, `control.with_control` measures them on two healthy runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from verl.crosscheck.diagnosis.findings import Aspect
+from verl.crosscheck.errors import SettingsError
+
+
+def _limit(reason: str, source: str) -> Any:
+    return field(metadata={"reason": reason, "source": source})
+
+
+def _fixed(value: float, reason: str, source: str) -> Any:
+    return field(default=value, metadata={"reason": reason, "source": source})
+
+
+_BENCH = "fault benchmark on the CPU back end"
+_EXACT = "must be exact, one is enough"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """The value of each quantity beyond which it differs. Log-probs are in nats."""
+
+    name: str
+    """Profile, such as `dense_bf16`; with `+file` or `+control` if some are replaced."""
+
+    logprob_abs_diff_mean: float = _limit(
+        "a mean over response tokens; 0.010 to 0.025 on GPU and below 0.05 on NPU in bf16, 0.2 with stale weights",
+        "miles, trl #5312, vime #274; CI limits 0.03 (miles) and 0.1 (slime)",
+    )
+    logprob_abs_diff_max: float = _limit(
+        "the worst token; heavy-tailed in low precision, so it only catches what is far out", _BENCH
+    )
+    prob_abs_diff_mean: float = _limit("healthy below 0.005, broken above 0.01", "verl FAQ and its NPU transfer guide")
+    k3: float = _limit("dense 1e-5 to 1e-3, MoE 1e-3 to 1e-1 when healthy; 0.015 is a gate", "slime notes, prime-rl")
+    pearson: float = _limit(
+        "0.997 to 0.999 when healthy, 0.05 to 0.62 when broken; judged if probabilities spread at all",
+        "verl-recipe dynamo notes, verl-omni #254",
+    )
+    exp_abs_diff_mean: float = _limit("1.00 to 1.02 when healthy, look at 1.05, fail at 1.1", "NeMo-RL")
+    ratio_beyond_2_share: float = _limit("such tokens are rare when healthy; at least 3 of them count", _BENCH)
+    logprob_row_diff_mean: float = _limit(
+        "a lower bound of logprob_abs_diff_mean, from sums over rows; where tokens are not recorded",
+        "triangle inequality",
+    )
+    surprise_gap_mean: float = _limit(
+        "mean negative log-prob of what was sampled, less the entropy, per token; 0 but for rounding", _BENCH
+    )
+    claim_refuted_mean: float = _limit(
+        "nats per token by which the training engine explains the samples better than what the rollout engine claims; "
+        "never above 0 on average if the claim is true (Gibbs' inequality), but for rounding",
+        _BENCH,
+    )
+    grad_norm_rel_diff: float = _limit("same rollout, same weights: 1 % and 3 % are in use", "CI of slime and of miles")
+    loss_rel_diff: float = _limit("NPU against GPU within 2 %; relative to the loss or to its scale", "verl #332")
+    change_rel_diff: float = _limit(
+        "change of all weights; Adam turns the sign of small gradients, so rounding shows strongly", _BENCH
+    )
+    change_rel_diff_max: float = _limit("as change_rel_diff, of one tensor that carries weight in the change", _BENCH)
+    reward_rel_diff_max: float = _limit("rule-based rewards are exact, those of a model are rounded", _BENCH)
+    advantage_rel_diff: float = _limit("derived from rewards and, with a critic, from rounded values", _BENCH)
+
+    logprob_nonfinite_tokens: float = _fixed(0, "a log-prob is a finite number; " + _EXACT, "definition")
+    rows_unmatched_share: float = _fixed(0, "both runs train on the same responses; " + _EXACT, "definition")
+    mask_diff_rows: float = _fixed(0, "masks follow from the responses; " + _EXACT, "definition")
+    tensors_out_of_sync: float = _fixed(0, "digests of equal weights are equal; " + _EXACT, "definition")
+    unfinished_share: float = _fixed(
+        0.01, "share of responses without a stop token below the length limit; aborted requests are rarer", _BENCH
+    )
+    lr_rel_diff: float = _fixed(1e-6, "both runs follow one schedule, computed in float64", "definition")
+    sampler_nonfinite_rollout: float = _fixed(0, _EXACT, "definition")
+    sampler_nonfinite_train: float = _fixed(0, _EXACT, "definition")
+    taker_nonfinite_train: float = _fixed(0, _EXACT, "definition")
+    sampler_nonfinite_update: float = _fixed(0, _EXACT, "definition")
+    taker_nonfinite_update: float = _fixed(0, _EXACT, "definition")
+
+    surprise_gap_z: float = _fixed(
+        4.5,
+        "standard errors of surprise_gap_mean; exceeded by chance in about 7 of a million healthy steps",
+        "normal law",
+    )
+    claim_refuted_nats: float = _fixed(
+        12.0,
+        "nats in total; exceeded by chance with probability exp(-12), 6 in a million, at most",
+        "Ville's inequality",
+    )
+
+    own: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    """Limits of a quantity in one aspect alone, by `aspect/quantity`; they come before the others."""
+    control_steps: int = 0
+    """Steps of the control that limits were measured on; 0 without one."""
+
+    def of(self, aspect: Aspect, quantity: str) -> float | None:
+        """The limit of a quantity; None for one that is shown and not judged."""
+        own = self.own.get(f"{aspect.value}/{quantity}")
+        return own if own is not None else self._general().get(_ALIASES.get(quantity, quantity))
+
+    def _general(self) -> dict[str, float]:
+        return {name: getattr(self, name) for name in LIMIT_NAMES}
+
+
+LIMIT_NAMES = tuple(each.name for each in fields(Limits) if "reason" in each.metadata)
+"""What a file of limits may set, besides `aspect/quantity` of these."""
+
+_ALIASES = {
+    "surprise_gap_train_mean": "surprise_gap_mean",
+    "surprise_gap_train_z": "surprise_gap_z",
+    "critic_grad_norm_rel_diff": "grad_norm_rel_diff",
+    **{f"{name}_rel_diff": "loss_rel_diff" for name in ("pg_loss", "kl_loss", "entropy_loss", "entropy", "vf_loss")},
+}
+"""Quantities that share the limit of another name."""
+
+BELOW_IS_BAD = frozenset({"pearson"})
+"""Quantities of which small values are bad."""
+
+MIN_TOKENS = 16
+"""Fewer response tokens than this say nothing about a mean."""
+MIN_RATIO_TOKENS = 3
+"""A share of tokens is no evidence below this count."""
+MIN_UNFINISHED_ROWS = 2
+"""Nor is a share of responses."""
+MIN_PROB_SPREAD = 0.05
+"""Standard deviation of the probabilities below which their correlation tells of rounding alone."""
+RARE_TOKENS = 8.0
+"""Unseen rare tokens that the variance of the sampling test allows for. With that a token that should have come up
+`m` times and did not gives m / sqrt(8) standard errors, so 4.5 of them have a chance of exp(-12.7)."""
+TENSOR_WEIGHT = 2e-3
+"""Share of the squared change from which a tensor is judged alone. Below are biases whose true gradient is 0 (that of
+keys in attention): Adam makes noise of full size of it."""
+
+CONTROL_FACTOR, CONTROL_FACTOR_SHORT, CONTROL_ENOUGH = 1.5, 2.0, 8
+"""A limit is the control's floor times the first, or times the second below that many steps."""
+CONTROL_SHRINK = 0.2
+"""The least share of the profile's limit that a control leaves: equal machines give a floor of exactly 0, and rounding
+in another order of work must not be accused then."""
+CONTROL_CEILING = 3.0
+"""Times the profile's limit. A floor above is no noise: then the healthy run disagrees with itself."""
+CONTROL_OUTLIER = 3.0
+"""Times the median over steps: more than that of a single step does not raise the floor."""
+
+MISSING_SHARE = 0.25
+"""Share of steps in which an essential aspect may be missing for "no fault seen"."""
+
+STRONG = 3.0
+"""Sureness of an accusation: `high` if the strongest evidence is this many times beyond its limit, or there is evidence
+in two steps or more, and the reference was shown by a control or scenario 2, or is not needed. `fair` if one of
+these fails, such as a reference that is shown by other steps of the pair alone. `low` if both fail, if only sums over
+rows were compared, or if only outcomes speak. Sureness of "no fault seen": `high` with sampling, sync and change of the
+weights compared too, in 3 steps or more; `fair` with the essentials; `low` if only sums over rows were compared."""
+STEPS_FOR_HIGH = 3
+
+_COMMON = {"reward_rel_diff_max": 1e-3, "advantage_rel_diff": 0.01}
+_BF16: dict[str, float] = {
+    "logprob_abs_diff_mean": 0.05,
+    "logprob_abs_diff_max": 10.0,
+    "prob_abs_diff_mean": 0.01,
+    "k3": 5e-3,
+    "pearson": 0.98,
+    "exp_abs_diff_mean": 1.06,
+    "ratio_beyond_2_share": 0.01,
+    "logprob_row_diff_mean": 0.05,
+    "surprise_gap_mean": 0.02,
+    "claim_refuted_mean": 0.01,
+    "grad_norm_rel_diff": 0.03,
+    "loss_rel_diff": 0.02,
+    "change_rel_diff": 0.4,
+    "change_rel_diff_max": 0.6,
+    "reward_rel_diff_max": 0.02,
+    "advantage_rel_diff": 0.03,
+}
+_MOE_BF16 = _BF16 | {
+    "logprob_abs_diff_mean": 0.15,
+    "logprob_abs_diff_max": 20.0,
+    "prob_abs_diff_mean": 0.02,
+    "k3": 0.1,
+    "pearson": 0.95,
+    "exp_abs_diff_mean": 1.2,
+    "ratio_beyond_2_share": 0.05,
+    "logprob_row_diff_mean": 0.15,
+    "surprise_gap_mean": 0.04,
+    "claim_refuted_mean": 0.02,
+    "grad_norm_rel_diff": 0.1,
+    "loss_rel_diff": 0.05,
+    "change_rel_diff": 0.6,
+    "change_rel_diff_max": 0.8,
+}
+_FP16 = _COMMON | {
+    "logprob_abs_diff_mean": 0.01,
+    "logprob_abs_diff_max": 3.0,
+    "prob_abs_diff_mean": 2e-3,
+    "k3": 2e-4,
+    "pearson": 0.995,
+    "exp_abs_diff_mean": 1.02,
+    "ratio_beyond_2_share": 2e-3,
+    "logprob_row_diff_mean": 0.01,
+    "surprise_gap_mean": 8e-3,
+    "claim_refuted_mean": 3e-3,
+    "grad_norm_rel_diff": 0.01,
+    "loss_rel_diff": 0.01,
+    "change_rel_diff": 0.2,
+    "change_rel_diff_max": 0.4,
+}
+_FP32 = _COMMON | {
+    "logprob_abs_diff_mean": 1e-3,
+    "logprob_abs_diff_max": 0.5,
+    "prob_abs_diff_mean": 3e-4,
+    "k3": 2e-5,
+    "pearson": 0.999,
+    "exp_abs_diff_mean": 1.002,
+    "ratio_beyond_2_share": 1e-3,
+    "logprob_row_diff_mean": 1e-3,
+    "surprise_gap_mean": 4e-3,
+    "claim_refuted_mean": 1e-3,
+    "grad_norm_rel_diff": 5e-3,
+    "loss_rel_diff": 5e-3,
+    "change_rel_diff": 0.1,
+    "change_rel_diff_max": 0.25,
+}
+_MOE_FP16 = _FP16 | {"logprob_abs_diff_mean": 0.04, "k3": 0.01, "pearson": 0.98, "prob_abs_diff_mean": 8e-3}
+_MOE_FP16 |= {"exp_abs_diff_mean": 1.06, "ratio_beyond_2_share": 0.01, "logprob_row_diff_mean": 0.04}
+_MOE_FP16 |= {"logprob_abs_diff_max": 10.0, "grad_norm_rel_diff": 0.03, "loss_rel_diff": 0.02}
+_MOE_FP32 = _FP32 | {"logprob_abs_diff_mean": 3e-3, "k3": 5e-4, "ratio_beyond_2_share": 3e-3}
+_MOE_FP32 |= {"exp_abs_diff_mean": 1.006, "logprob_row_diff_mean": 3e-3, "logprob_abs_diff_max": 5.0}
+
+_VALUES: Mapping[str, Mapping[str, float]] = MappingProxyType(
+    {
+        "dense_bf16": _BF16,
+        "dense_fp16": _FP16,
+        "dense_fp32": _FP32,
+        "moe_bf16": _MOE_BF16,
+        "moe_fp16": _MOE_FP16,
+        "moe_fp32": _MOE_FP32,
+    }
+)
+"""Limits that depend on model and precision. bf16 against fp16 differ by a factor of about 24 in k3 (3 bits more of the
+significand, about 5 in the log-prob itself); fp32 is at 1e-5 on the CPU back end, and 1e-3 leaves room for TF32. In a
+mixture of experts another expert may be chosen, which moves single tokens far."""
+
+PROFILES = tuple(_VALUES)
+"""Names of the profiles."""
+
+_FINENESS = {"bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "fp16": "fp16", "half": "fp16"}
+_FINENESS |= {"float32": "fp32", "fp32": "fp32", "float": "fp32", "float64": "fp32"}
+
+
+def profile(name: str) -> Limits:
+    """The limits of a profile.
+
+    Raises:
+        SettingsError: there is none of that name; says which there are.
+    """
+    if name not in _VALUES:
+        raise SettingsError(f"there is no profile {name!r} of limits; there are {', '.join(PROFILES)}")
+    values: dict[str, Any] = dict(_VALUES[name])
+    return Limits(name=name, **values)
+
+
+def profile_name(sampling: Mapping[str, Any], *others: Mapping[str, Any]) -> str:
+    """The profile that fits how responses were sampled and trained on (`StepEvidence.sampling`, of one run or more).
+
+    The coarsest precision wins, and one that is not known counts as bf16. A quantised engine gets the widest limits,
+    those of a mixture of experts in bf16: take a control then.
+    """
+    every = (sampling, *others)
+    if any(each.get("quantization") for each in every):
+        return "moe_bf16"
+    kinds = {_FINENESS.get(_plain(each.get(key)), "bf16") for each in every for key in ("rollout_dtype", "train_dtype")}
+    coarsest = next(kind for kind in ("bf16", "fp16", "fp32") if kind in kinds)
+    return f"{'moe' if any(each.get('moe') for each in every) else 'dense'}_{coarsest}"
+
+
+def _plain(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.").lower()
+
+
+def limits_for(sampling: Mapping[str, Any], *others: Mapping[str, Any]) -> Limits:
+    """The limits of the profile that fits, see `profile_name`."""
+    return profile(profile_name(sampling, *others))
+
+
+def read_limits(path: Path, base: Limits | None = None) -> Limits:
+    """`base` with the limits that a YAML or JSON file sets: `profile: dense_bf16` and `quantity: number`, or
+    `aspect/quantity: number` for one aspect alone.
+
+    Args:
+        path: of the file.
+        base: what the file changes; None takes the profile that the file names, or `dense_bf16`.
+
+    Raises:
+        SettingsError: the file cannot be read, or a key or value is not allowed; names the allowed ones.
+    """
+    content = _content(path)
+    named = content.pop("profile", None)
+    if named is not None or base is None:
+        base = profile(str(named or "dense_bf16"))
+    general: dict[str, Any] = {key: _number(path, key, value) for key, value in content.items() if key in LIMIT_NAMES}
+    own = {key: _number(path, key, value) for key, value in content.items() if _is_own(key)}
+    if unknown := sorted(set(map(str, content)) - set(general) - set(own)):
+        raise SettingsError(
+            f"{path} sets {', '.join(map(repr, unknown))}, which are no limits. Allowed: profile, "
+            f"{', '.join(LIMIT_NAMES)}; or any of these for one aspect, such as forward/k3; "
+            f"aspects: {', '.join(each.value for each in Aspect)}"
+        )
+    return replace(base, name=f"{base.name}+file", own=MappingProxyType({**base.own, **own}), **general)
+
+
+def _is_own(key: Any) -> bool:
+    aspect, found, quantity = str(key).partition("/")
+    known = quantity in LIMIT_NAMES or quantity in _ALIASES
+    return bool(found) and known and aspect in {each.value for each in Aspect}
+
+
+def _content(path: Path) -> dict[Any, Any]:
+    import yaml
+
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as e:
+        raise SettingsError(f"the file of limits {path} cannot be read as YAML or JSON: {e}") from None
+    if not isinstance(content, dict):
+        raise SettingsError(f"{path} holds {type(content).__name__}, expected lines such as 'k3: 0.002'")
+    return content
+
+
+def _number(path: Path, key: Any, value: Any) -> float:
+    text_of_number = isinstance(value, str)  # YAML takes 1e-3 for text
+    try:
+        number = (
+            math.nan
+            if isinstance(value, bool) or not (text_of_number or isinstance(value, int | float))
+            else float(value)
+        )
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number) or number < 0:
+        raise SettingsError(f"{path} sets {key!r} to {value!r}, expected a number of at least 0")
+    return number

@@ -1,0 +1,127 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""Findings of the log-probs of two engines for the same tokens; of sums over rows where tokens were not recorded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from verl.crosscheck.diagnosis.alignment import Alignment, Source
+from verl.crosscheck.diagnosis.assess import BY_ROWS, broken, measured, missing
+from verl.crosscheck.diagnosis.distances import Distances, distances
+from verl.crosscheck.diagnosis.findings import Aspect, Finding, WorstRow
+from verl.crosscheck.evidence.step import REF, ROLLOUT, TRAIN
+
+SOURCES = {
+    Aspect.ROLLOUT_TAKER: (Source(False, ROLLOUT), Source(True, TRAIN)),
+    Aspect.ROLLOUT_SAMPLER: (Source(False, ROLLOUT), Source(False, TRAIN)),
+    Aspect.FORWARD: (Source(False, TRAIN), Source(True, TRAIN)),
+    Aspect.REFERENCE: (Source(False, REF), Source(True, REF)),
+}
+"""Whose log-probs each aspect compares; the sampler's own come first."""
+
+TOKEN_QUANTITIES = (
+    "logprob_abs_diff_mean",
+    "logprob_abs_diff_max",
+    "prob_abs_diff_mean",
+    "k1",
+    "k3",
+    "k3_over_k1",
+    "pearson",
+    "prob_spread",
+    "exp_abs_diff_mean",
+    "ratio_beyond_2_share",
+    "exact_zeros",
+)
+"""What `distances` measures, in the order in which it is shown."""
+
+FLAG = "actor_rollout_ref.rollout.calculate_log_probs=True"
+WORST = 8
+"""Rows that are named."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One aspect of log-probs."""
+
+    findings: tuple[Finding, ...]
+    tokens: int = 0
+    worst: tuple[WorstRow, ...] = ()
+    nonfinite: tuple[int, int] | None = None
+    """Tokens that are not finite in either source; None if there are no tokens to look at."""
+
+
+def compare_log_probs(aspect: Aspect, rows: Alignment) -> Compared:
+    """Both log-probs of an aspect, over the rows in common."""
+    pair = SOURCES[aspect]
+    why = [reason for source in pair if (reason := rows.why_no_tokens(source))]
+    if why:
+        return _by_rows(aspect, rows, why[0])
+    found = distances(rows.blocks(*pair))
+    if reason := _unusable(found, pair, rows):
+        return Compared((missing(aspect, "logprob_abs_diff_mean", reason),))
+    findings = [measured(aspect, "tokens", found.tokens)]
+    findings += [measured(aspect, name, found.values[name]) for name in TOKEN_QUANTITIES if name in found.values]
+    if any(found.nonfinite):
+        findings.append(_nonfinite(aspect, found))
+    return Compared(tuple(findings), found.tokens, _worst(aspect, found, rows.row_ids), found.nonfinite)
+
+
+def _unusable(found: Distances, pair: tuple[Source, Source], rows: Alignment) -> str | None:
+    """Why what is there is no measurement."""
+    if not found.tokens:
+        return "no response token is trained on: the masks are empty"
+    for zero, source in zip(found.all_zero, pair, strict=True):
+        if zero and found.values:
+            run = rows.sides[source.of_taker]
+            flag = f"; set {FLAG}" if source.column == ROLLOUT else ""
+            return (
+                f"{source.column} log-probs of run {run.run_id} (mode {run.mode}) are 0 in every token: the engine did "
+                f"not compute them{flag}"
+            )
+    return None
+
+
+def _nonfinite(aspect: Aspect, found: Distances) -> Finding:
+    total, (first, second) = sum(found.nonfinite), found.nonfinite
+    reason = f"{first} and {second} of {found.tokens} tokens are NaN or infinite in the first and the second log-probs"
+    if not found.values:
+        return broken(aspect, "logprob_nonfinite_tokens", reason)
+    return measured(aspect, "logprob_nonfinite_tokens", total, reason)
+
+
+def _worst(aspect: Aspect, found: Distances, row_ids: npt.NDArray[np.uint64]) -> tuple[WorstRow, ...]:
+    """The rows with the largest mean difference of log-probs; none where nothing is apart."""
+    means = np.where(np.isfinite(found.row_sums), found.row_sums, 0.0) / np.maximum(1, found.row_tokens)
+    count = min(WORST, int(np.count_nonzero(means)))
+    chosen = np.argpartition(-means, count - 1)[:count] if count else np.zeros(0, np.int64)
+    ordered = sorted(map(int, chosen), key=lambda row: (-means[row], row))
+    return tuple(
+        WorstRow(int(row_ids[row]), aspect, float(means[row]), float(found.row_maxima[row])) for row in ordered
+    )
+
+
+def _by_rows(aspect: Aspect, rows: Alignment, why: str) -> Compared:
+    """The mean over tokens of |sum of a row's differences|, which the mean absolute difference cannot be below."""
+    lacking = missing(aspect, "logprob_abs_diff_mean", why)
+    sums = [rows.column(source.of_taker, f"{source.column}_sum") for source in SOURCES[aspect]]
+    counts = [rows.column(taker, "mask_tokens") for taker in (False, True)]
+    p, q, own, other = *sums, *counts
+    if p is None or q is None or own is None or other is None or (own != other).any():
+        return Compared((lacking,))
+    tokens = float(own.sum())
+    if not tokens or not p.any() or not q.any():
+        return Compared((lacking,))
+    fine = np.isfinite(p) & np.isfinite(q)
+    if not fine.all():
+        reason = f"the sums of log-probs of {len(fine) - int(fine.sum())} rows are NaN or infinite"
+        return Compared((lacking, broken(aspect, "logprob_nonfinite_tokens", reason)), nonfinite=_nonfinite_rows(p, q))
+    findings = (lacking, measured(aspect, "tokens", tokens), measured(aspect, BY_ROWS, np.abs(p - q).sum() / tokens))
+    return Compared(findings, nonfinite=(0, 0))
+
+
+def _nonfinite_rows(p: npt.NDArray[np.float64], q: npt.NDArray[np.float64]) -> tuple[int, int]:
+    return int(np.count_nonzero(~np.isfinite(p))), int(np.count_nonzero(~np.isfinite(q)))

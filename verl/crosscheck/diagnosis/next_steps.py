@@ -1,0 +1,101 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a verdict leaves to do, and what was not compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from verl.crosscheck.diagnosis.assess import state_of
+from verl.crosscheck.diagnosis.findings import Aspect, Phase, State, StepComparison, Sureness
+from verl.crosscheck.diagnosis.reasons import Because, Next
+from verl.crosscheck.diagnosis.reference import Reference
+from verl.crosscheck.diagnosis.sureness import missing_essentials
+
+BY_PHASE = {
+    Phase.ROLLOUT: (Next.COLLECT_ROLLOUT,),
+    Phase.TRAINING_FORWARD: (Next.COLLECT_ACTOR_FORWARD, Next.DECODE_WORST_ROWS),
+    Phase.TRAINING_UPDATE: (Next.COLLECT_ACTOR_UPDATE, Next.CHECK_OPTIMISER),
+    Phase.BOTH: (Next.COLLECT_ROLLOUT,),
+    Phase.NO_FAULT: (Next.RUN_LONGER,),
+    Phase.INCONCLUSIVE: (),
+}
+
+BY_RULE = {
+    Because.SAMPLING_NOT_AS_CLAIMED: (Next.CHECK_SAMPLING_SETTINGS,),
+    Because.WEIGHTS_NOT_IN_ENGINE: (Next.CHECK_WEIGHT_SYNC,),
+    Because.RESPONSES_CUT: (Next.CHECK_STOP_TOKENS,),
+    Because.ROLLOUT_DIFFERS: (Next.DECODE_WORST_ROWS,),
+    Because.FORWARD_DIFFERS: (Next.COLLECT_ACTOR_FORWARD,),
+    Because.UPDATE_DIFFERS: (Next.COLLECT_ACTOR_UPDATE,),
+    Because.INPUTS_DIFFER: (Next.CHECK_INPUTS,),
+    Because.NO_COMMON_ROWS: (Next.CHECK_INPUTS,),
+    Because.CANNOT_TELL_WHICH: (Next.GET_CONTROL,),
+    Because.REFERENCE_DISAGREES_WITH_ITSELF: (Next.CHECK_REFERENCE,),
+    Because.REFERENCE_NOT_FINITE: (Next.CHECK_REFERENCE,),
+    Because.REFERENCE_ROLLOUT_AT_FAULT: (Next.CHECK_REFERENCE,),
+    Because.FORWARD_UNKNOWN: (Next.SET_EVIDENCE_TOKENS, Next.SET_RECOMPUTE_LOG_PROBS),
+    Because.ROLLOUT_OF_A_NOT_TESTED: (Next.RUN_SCENARIO_1,),
+    Because.NO_STEPS: (Next.RUN_SCENARIO_1,),
+    Because.OUTCOME_ROLLOUT: (Next.GET_CONTROL,),
+    Because.OUTCOME_TRAINING: (Next.COLLECT_ACTOR_FORWARD, Next.COLLECT_ACTOR_UPDATE),
+}
+
+
+def next_actions(
+    phase: Phase,
+    because: Sequence[Because],
+    sureness: Sureness,
+    reference: Reference,
+    steps_1: Sequence[StepComparison],
+    steps_2: Sequence[StepComparison],
+) -> tuple[Next, ...]:
+    """What to do next, most useful first."""
+    found = [*BY_PHASE[phase], *(action for rule in because for action in BY_RULE.get(rule, ()))]
+    if Because.ESSENTIAL_MISSING in because:
+        found += _to_set(steps_1)
+    weak = sureness is not Sureness.HIGH and not reference.well_shown
+    if phase is Phase.ROLLOUT and weak and reference.because is not None:
+        found.append(Next.GET_CONTROL)
+    undecided = phase is Phase.NO_FAULT or Because.CANNOT_TELL_WHICH in because
+    if undecided and steps_1 and not steps_2:
+        found.append(Next.RUN_SCENARIO_2)
+    return tuple(dict.fromkeys(found))
+
+
+def _to_set(steps: Sequence[StepComparison]) -> Iterator[Next]:
+    """Settings that make essential aspects comparable."""
+    lacking = missing_essentials(steps)
+    if Aspect.FORWARD in lacking:
+        yield Next.SET_RECOMPUTE_LOG_PROBS
+        yield Next.SET_EVIDENCE_TOKENS
+    elif Aspect.ROLLOUT_TAKER in lacking:
+        yield Next.SET_CALCULATE_LOG_PROBS
+    if Aspect.UPDATE in lacking:
+        yield Next.SET_EVIDENCE_TOKENS
+    if Aspect.FORWARD in lacking and _lack_rollout(steps):
+        yield Next.SET_CALCULATE_LOG_PROBS
+
+
+def _lack_rollout(steps: Sequence[StepComparison]) -> bool:
+    both = (Aspect.ROLLOUT_TAKER, Aspect.ROLLOUT_SAMPLER)
+    return all(state_of(each.findings, aspect) is State.MISSING for each in steps for aspect in both)
+
+
+def not_compared(steps_1: Sequence[StepComparison], steps_2: Sequence[StepComparison]) -> dict[str, str]:
+    """By `aspect/quantity`: why it was not compared, and in how many steps if not in all. `scenario_1` if there is
+    none."""
+    steps = (*steps_1, *steps_2)
+    counts: dict[str, int] = {}
+    reasons: dict[str, str] = {}
+    for each in steps:
+        for finding in each.findings:
+            if finding.state is State.MISSING:
+                key = f"{finding.aspect.value}/{finding.quantity}"
+                counts[key] = counts.get(key, 0) + 1
+                reasons.setdefault(key, finding.reason)
+    found = {} if steps_1 else {"scenario_1": "not run, so the rollout phase of A was not tested"}
+    for key, reason in reasons.items():
+        some = f" (in {counts[key]} of {len(steps)} steps)" if counts[key] < len(steps) else ""
+        found[key] = f"{reason}{some}"
+    return found

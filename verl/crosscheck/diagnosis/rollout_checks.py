@@ -1,0 +1,179 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of a rollout phase that need no healthy reference: sampling, weight sync, ends of responses.
+
+**Sampling.** For a token drawn from a distribution with entropy H, -log p - H is 0 on average, given all that came
+before it. Row sums d of it are therefore a martingale, and z = sum(d) / sqrt(sum(d**2)) is about normal. It is the
+score test for the temperature: hotter sampling gives z > 0; colder sampling, top-k and top-p give z < 0.
+
+It wants care on the side below 0, where the sum may be small only because a rare token did not come up, and its square
+is then lacking from the variance too. `RARE_TOKENS` such tokens are added to the variance on that side.
+
+**Claim.** If the tokens were drawn from the log-probs p that came with them, no other distribution q explains them
+better: exp(sum(log q - log p)) is on average 1 at most, so it exceeds x with probability 1/x at most (Ville). That
+accuses the rollout engine's log-probs whatever is wrong with the training engine's, as long as those are of a
+distribution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from verl.crosscheck.diagnosis.alignment import Alignment
+from verl.crosscheck.diagnosis.assess import measured, missing
+from verl.crosscheck.diagnosis.findings import Aspect, Finding
+from verl.crosscheck.diagnosis.limits import RARE_TOKENS
+from verl.crosscheck.evidence.step import ROLLOUT, TRAIN, StepEvidence
+
+Floats = npt.NDArray[np.float64]
+
+SENT, HELD = "sent/", "held/"
+NAMES_SHOWN = 4
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Sampled tokens against the entropy they should have."""
+
+    total: float
+    """Nats, over all rows; above 0 if tokens are less likely than they should be."""
+    tokens: float
+    z: float
+    """Standard errors, never below 0."""
+
+    @property
+    def mean(self) -> float:
+        """Nats per token, never below 0."""
+        return abs(self.total) / self.tokens
+
+
+def surprise_gap(log_prob_sums: Floats, entropy_sums: Floats, tokens: Floats) -> Gap:
+    """The score test described above.
+
+    Args:
+        log_prob_sums: [R] sum of each row's log-probs.
+        entropy_sums: [R] sum of its entropies.
+        tokens: [R] how many there are; rows without count for nothing.
+    """
+    gaps = -log_prob_sums - entropy_sums
+    total, count = float(gaps.sum()), float(tokens.sum())
+    variance = float(np.dot(gaps, gaps))
+    if total < 0:
+        variance += RARE_TOKENS * (1.0 + float(np.log(count))) ** 2
+    return Gap(total, count, abs(total) / float(np.sqrt(variance)) if variance else 0.0)
+
+
+def sampling_findings(rows: Alignment) -> list[Finding]:
+    """Whether what the sampler's engine sampled fits the log-probs that came with it."""
+    if reason := _unfit(rows.sides[0].sampling):
+        return [missing(Aspect.SAMPLING, "surprise_gap_mean", reason)]
+    columns = _columns(rows)
+    if isinstance(columns, str):
+        return [missing(Aspect.SAMPLING, "surprise_gap_mean", columns)]
+    findings: list[Finding] = []
+    entropy, tokens = columns["entropy"], columns["tokens"]
+    for column, name in ((ROLLOUT, "surprise_gap"), (TRAIN, "surprise_gap_train")):
+        if column in columns:
+            gap = surprise_gap(columns[column], entropy, tokens)
+            hint = "hotter than claimed" if gap.total > 0 else "colder than claimed, or from a part of the tokens"
+            findings += [
+                measured(Aspect.SAMPLING, f"{name}_mean", gap.mean, hint),
+                measured(Aspect.SAMPLING, f"{name}_z", gap.z, hint),
+            ]
+    if ROLLOUT in columns and TRAIN in columns:
+        nats = float(columns[TRAIN].sum() - columns[ROLLOUT].sum())
+        findings += [
+            measured(Aspect.SAMPLING, "claim_refuted_mean", max(0.0, nats) / float(tokens.sum())),
+            measured(Aspect.SAMPLING, "claim_refuted_nats", max(0.0, nats)),
+        ]
+    return findings
+
+
+def _unfit(sampling: Mapping[str, Any]) -> str | None:
+    """Why tokens are not expected to come from the distribution of their log-probs."""
+    top_p, top_k = sampling.get("top_p"), sampling.get("top_k")
+    if isinstance(top_p, int | float) and top_p < 1:
+        return f"sampled with top_p={top_p:g}, so tokens do not come from all of the distribution; 1.0 can be tested"
+    if isinstance(top_k, int | float) and top_k > 0:
+        return f"sampled with top_k={top_k:g}, so tokens do not come from all of the distribution; -1 can be tested"
+    temperature = sampling.get("temperature")
+    if isinstance(temperature, int | float) and temperature <= 0:
+        return "sampled greedily (temperature 0)"
+    return None
+
+
+def _columns(rows: Alignment) -> dict[str, Floats] | str:
+    """The [R] sums that the tests need, of finite rows with tokens; text if there is nothing to test."""
+    entropy, tokens = rows.column(True, "entropy_sum"), rows.column(True, "mask_tokens")
+    if entropy is None or tokens is None:
+        return rows.sides[1].missing.get("rows/entropy_sum") or "the other run recorded no entropies"
+    found: dict[str, npt.NDArray[Any]] = {"entropy": entropy, "tokens": tokens}
+    for column, taker in ((ROLLOUT, False), (TRAIN, True)):
+        sums = rows.column(taker, f"{column}_sum")
+        if sums is not None and sums.any():
+            found[column] = sums
+    if ROLLOUT not in found and TRAIN not in found:
+        return "neither run recorded log-probs of the sampled tokens"
+    own_tokens = rows.column(False, "mask_tokens")
+    if own_tokens is None or (own_tokens != tokens).any():
+        return "the two runs train on other tokens of the same responses"
+    fine = np.logical_and.reduce([np.isfinite(each) for each in found.values()]) & (tokens > 0)
+    if not fine.any():
+        return "no row has finite numbers and tokens that are trained on"
+    chosen = {name: each[fine].astype(np.float64) for name, each in found.items()}
+    return chosen if chosen["entropy"].any() else "all entropies are 0"
+
+
+def sync_findings(sampler: StepEvidence) -> list[Finding]:
+    """Whether the sampler's engine holds what it was sent."""
+    sent, held = (_named(sampler.weights, prefix) for prefix in (SENT, HELD))
+    both = sorted(set(sent) & set(held))
+    if not both:
+        told = sampler.missing.get("weights") or "the engine does not tell digests of the weights it holds"
+        return [missing(Aspect.SYNC, "tensors_out_of_sync", told)]
+    wrong = [name for name in both if sent[name] != held[name]]
+    found = [
+        measured(Aspect.SYNC, "tensors_out_of_sync", len(wrong), f"of {len(both)}: {listed(wrong)}" if wrong else "")
+    ]
+    if alone := sorted(set(sent) ^ set(held)):
+        found.append(measured(Aspect.SYNC, "tensors_not_matched", len(alone), f"known on one side: {listed(alone)}"))
+    return found
+
+
+def _named(weights: Mapping[str, str], prefix: str) -> dict[str, str]:
+    return {name.removeprefix(prefix): digest for name, digest in weights.items() if name.startswith(prefix)}
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first few names, and how many more there are."""
+    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+    return ", ".join(names[:NAMES_SHOWN]) + more
+
+
+def ending_findings(sampler: StepEvidence) -> list[Finding]:
+    """Share of the sampler's responses that end neither at a stop token nor at the length limit."""
+
+    def unknown(reason: str) -> list[Finding]:
+        return [missing(Aspect.ENDING, "unfinished_share", reason)]
+
+    stops, limit = sampler.sampling.get("stop_token_ids"), sampler.sampling.get("max_tokens")
+    last = sampler.rows.get("last_token")
+    if sampler.sampling.get("multi_turn"):
+        return unknown("in several turns a response may end with what a tool or the user says")
+    if not stops or not isinstance(limit, int | float):
+        told = sampler.missing.get("sampling/stop_token_ids")
+        return unknown(told or "the stop tokens or the length limit are not known")
+    if last is None or last.shape != sampler.lengths.shape:
+        return unknown(sampler.missing.get("rows/last_token") or "the last tokens were not recorded")
+    some = sampler.lengths > 0
+    if not some.any():
+        return unknown("every response is empty")
+    cut = some & (sampler.lengths < limit) & ~np.isin(last, np.asarray(stops, dtype=np.int64))
+    count = int(cut.sum())
+    reason = f"{count} of {int(some.sum())} responses" if count else ""
+    return [measured(Aspect.ENDING, "unfinished_share", count / int(some.sum()), reason)]

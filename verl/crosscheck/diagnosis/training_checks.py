@@ -1,0 +1,233 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""What both runs trained on, what their updates did, and what people watch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from verl.crosscheck.diagnosis.alignment import Alignment
+from verl.crosscheck.diagnosis.assess import broken, measured, missing
+from verl.crosscheck.diagnosis.findings import Aspect, Finding
+from verl.crosscheck.diagnosis.limits import TENSOR_WEIGHT
+from verl.crosscheck.diagnosis.rollout_checks import listed
+from verl.crosscheck.evidence.step import StepEvidence, TensorChange
+
+TINY = 1e-12
+"""Differences of two numbers that are both smaller are none."""
+
+ADVANTAGE_SCALE, LOSS_FLOOR = 1.0, 0.05
+"""A policy loss is compared with the mean absolute advantage if it is smaller than that, other losses with the floor:
+at the first step the KL loss is rounding alone."""
+
+METRICS = {
+    "grad_norm_rel_diff": "actor/grad_norm",
+    "lr_rel_diff": "actor/lr",
+    "pg_loss_rel_diff": "actor/pg_loss",
+    "kl_loss_rel_diff": "actor/kl_loss",
+    "entropy_loss_rel_diff": "actor/entropy_loss",
+    "critic_grad_norm_rel_diff": "critic/grad_norm",
+    "vf_loss_rel_diff": "critic/vf_loss",
+}
+"""Upstream's name of the metric that each quantity compares."""
+
+OUTCOMES = {
+    "reward": ("reward_mean", "critic/score/mean", "critic/rewards/mean"),
+    "response_length": ("response_length_mean", "response_length/mean"),
+    "entropy": ("entropy_mean", "actor/entropy", "actor/entropy_loss"),
+    "grad_norm": ("actor/grad_norm",),
+    "loss": ("actor/pg_loss",),
+}
+"""Where the numbers come from that people watch; the first that is there."""
+
+
+def input_findings(rows: Alignment) -> list[Finding]:
+    """Whether both runs trained on the same rows, masks, rewards and advantages."""
+    found = [_rows_finding(rows), _mask_finding(rows)]
+    reward = [rows.column(taker, "reward") for taker in (False, True)]
+    found.append(_reward_finding(rows, *reward))
+    found.append(_advantage_finding(rows))
+    return found
+
+
+def _rows_finding(rows: Alignment) -> Finding:
+    kept = [len(side.row_ids) for side in rows.sides]
+    whole = [len(side.row_ids) == side.batch_rows for side in rows.sides]
+    alone = max(kept) - rows.rows
+    if all(whole) or not rows.rows:
+        share = alone / max(1, *kept)
+        reason = f"{alone} of {max(kept)} rows are in one run alone" if alone else ""
+        finding = measured(Aspect.INPUTS, "rows_unmatched_share", share, reason)
+        return finding if max(kept) else missing(Aspect.INPUTS, "rows_unmatched_share", "neither run kept a row")
+    if rows.sides[0].batch_rows != rows.sides[1].batch_rows:
+        reason = f"batches of {rows.sides[0].batch_rows} and {rows.sides[1].batch_rows} rows"
+        return measured(Aspect.INPUTS, "rows_unmatched_share", 1.0, reason)
+    return measured(Aspect.INPUTS, "rows_unmatched_share", 0.0, f"{rows.rows} rows that both runs kept")
+
+
+def _mask_finding(rows: Alignment) -> Finding:
+    differ = rows.mask_diff_rows()
+    if differ is None:
+        counts = [rows.column(taker, "mask_tokens") for taker in (False, True)]
+        if counts[0] is None or counts[1] is None or not rows.rows:
+            return missing(Aspect.INPUTS, "mask_diff_rows", "a run recorded no masks")
+        differ = int(np.count_nonzero(counts[0] != counts[1]))
+    return measured(Aspect.INPUTS, "mask_diff_rows", differ, f"of {rows.rows} rows" if differ else "")
+
+
+def _reward_finding(rows: Alignment, own: npt.NDArray[Any] | None, other: npt.NDArray[Any] | None) -> Finding:
+    if own is None or other is None or not rows.rows:
+        told = next((side.missing["rows/reward"] for side in rows.sides if "rows/reward" in side.missing), None)
+        return missing(Aspect.INPUTS, "reward_rel_diff_max", told or "a run recorded no rewards")
+    apart = np.abs(own - other)
+    if not np.isfinite(apart).all():
+        count = int(np.count_nonzero(~np.isfinite(apart)))
+        return broken(Aspect.INPUTS, "reward_rel_diff_max", f"the rewards of {count} rows are NaN or infinite")
+    scale = max(1.0, float(np.abs(other).max()))
+    differ = int(np.count_nonzero(apart > 1e-6 * scale))
+    reason = f"{differ} of {rows.rows} rows" if differ else ""
+    return measured(Aspect.INPUTS, "reward_rel_diff_max", float(apart.max()) / scale, reason)
+
+
+def _advantage_finding(rows: Alignment) -> Finding:
+    own, other = (rows.column(taker, "advantage_sum") for taker in (False, True))
+    sizes = [rows.column(taker, "advantage_abs_sum") for taker in (False, True)]
+    if own is None or other is None or sizes[0] is None or sizes[1] is None or not rows.rows:
+        return missing(Aspect.INPUTS, "advantage_rel_diff", "a run recorded no advantages")
+    apart, scale = float(np.abs(own - other).sum()), float(max(sizes[0].sum(), sizes[1].sum()))
+    if not math.isfinite(apart) or not math.isfinite(scale):
+        return broken(Aspect.INPUTS, "advantage_rel_diff", "advantages are NaN or infinite")
+    return measured(Aspect.INPUTS, "advantage_rel_diff", apart / scale if scale > TINY else apart)
+
+
+def update_findings(rows: Alignment) -> list[Finding]:
+    """Gradient norm, losses and change of the weights of both runs."""
+    own, other = (side.metrics for side in rows.sides)
+    scale = _advantage_scale(rows)
+    found = []
+    for quantity, name in METRICS.items():
+        if name in own and name in other:
+            floor = (
+                scale * ADVANTAGE_SCALE if quantity == "pg_loss_rel_diff" else LOSS_FLOOR if "loss" in name else TINY
+            )
+            found.append(_relative(quantity, name, own[name], other[name], floor))
+        elif name in own or name in other or name == "actor/grad_norm":
+            sides = [side.mode for side in rows.sides if name not in side.metrics]
+            found.append(missing(Aspect.UPDATE, quantity, f"no {name} from the run in mode {' and '.join(sides)}"))
+    return found + change_findings(rows.sides[0], rows.sides[1])
+
+
+def _advantage_scale(rows: Alignment) -> float:
+    """Mean absolute advantage of a token; 1 if it is not known."""
+    for side in rows.sides:
+        total, tokens = side.rows.get("advantage_abs_sum"), side.rows.get("mask_tokens")
+        if total is not None and tokens is not None and np.isfinite(total).all() and tokens.sum() > 0:
+            return max(float(total.sum()) / float(tokens.sum()), 1e-6)
+    return 1.0
+
+
+def _relative(quantity: str, name: str, own: float, other: float, floor: float) -> Finding:
+    reason = f"{name}: {own:.6g} and {other:.6g}"
+    if not math.isfinite(own) and not math.isfinite(other):
+        return missing(Aspect.UPDATE, quantity, f"{reason}, neither is finite")
+    if not math.isfinite(own) or not math.isfinite(other):
+        return broken(Aspect.UPDATE, quantity, reason)
+    apart = abs(own - other)
+    return measured(Aspect.UPDATE, quantity, 0.0 if apart <= TINY else apart / max(abs(other), floor), reason)
+
+
+def change_findings(sampler: StepEvidence, taker: StepEvidence) -> list[Finding]:
+    """Change of all weights, and of the tensor that is furthest apart."""
+    changes = {name: parts for name, (_, parts) in _changes(sampler, taker).items()}
+    if not changes:
+        told = sampler.missing.get("changes") or taker.missing.get("changes")
+        reason = told or "neither run recorded how its update moved the weights; trainer.share_data_evidence"
+        return [missing(Aspect.UPDATE, "change_rel_diff", reason)]
+    numbers = np.asarray(list(changes.values()), dtype=np.float64)
+    if not np.isfinite(numbers).all():
+        bad = [name for name, parts in changes.items() if not np.isfinite(parts).all()]
+        return [broken(Aspect.UPDATE, "change_rel_diff", f"changes are NaN or infinite: {listed(bad)}")]
+    apart, size = (float(np.sqrt(np.dot(column, column))) for column in (numbers[:, 1], numbers.max(axis=1)))
+    base = float(np.sqrt(np.dot(numbers[:, 0], numbers[:, 0])))
+    found = [measured(Aspect.UPDATE, "change_rel_diff", _ratio(apart, base))]
+    weighty = {n: p for n, p in changes.items() if max(p) ** 2 > TENSOR_WEIGHT * size**2}
+    if weighty:
+        worst = max(weighty, key=lambda name: _ratio(weighty[name][1], weighty[name][0]))
+        value = _ratio(weighty[worst][1], weighty[worst][0])
+        found.append(measured(Aspect.UPDATE, "change_rel_diff_max", value, worst))
+    return found
+
+
+def relative_changes(sampler: StepEvidence, taker: StepEvidence) -> dict[str, float]:
+    """Relative difference of the two runs' changes by tensor, largest first; without those that are not finite."""
+    found = {name: _ratio(apart, other) for name, (_, (other, apart)) in _changes(sampler, taker).items()}
+    return dict(sorted(((n, v) for n, v in found.items() if math.isfinite(v)), key=lambda each: (-each[1], each[0])))
+
+
+MAX_RATIO = 1e6
+"""Stands for the ratio of a change to none."""
+
+
+def _ratio(apart: float, base: float) -> float:
+    if apart <= TINY:
+        return 0.0 if apart == apart else math.nan
+    return min(apart / base, MAX_RATIO) if base > TINY else MAX_RATIO
+
+
+def _changes(sampler: StepEvidence, taker: StepEvidence) -> dict[str, tuple[bool, tuple[float, float]]]:
+    """By tensor: whether directions were compared, and the other run's change and how far the two are apart.
+
+    The sampler measures both where it loads the taker's weights over its own; else there are the norms of both.
+    """
+    found: dict[str, tuple[bool, tuple[float, float]]] = {}
+    for name, change in sampler.changes.items():
+        theirs = taker.changes.get(name)
+        other = change.other if change.other is not None else theirs.own if theirs is not None else None
+        if other is not None:
+            directed = change.apart is not None
+            found[name] = (directed, (other, _apart(change, other)))
+    return found
+
+
+def _apart(change: TensorChange, other: float) -> float:
+    """Of norms alone, what the difference cannot be below."""
+    return change.apart if change.apart is not None else abs(change.own - other)
+
+
+def outcome_findings(rows: Alignment, nonfinite: Mapping[str, int | None]) -> list[Finding]:
+    """How many numbers of either run are not finite.
+
+    Args:
+        rows: of both runs.
+        nonfinite: tokens by `sampler_rollout`, `sampler_train` and `taker_train`; None if there are none to look at.
+    """
+    found = [
+        measured(Aspect.OUTCOME, f"{_flipped(who)}", count) for who, count in nonfinite.items() if count is not None
+    ]
+    for side, who in zip(rows.sides, ("sampler", "taker"), strict=True):
+        bad = sorted(name for name, value in side.metrics.items() if not math.isfinite(value))
+        bad += sorted(name for name, change in side.changes.items() if not math.isfinite(change.own))
+        if side.metrics or side.changes:
+            found.append(measured(Aspect.OUTCOME, f"{who}_nonfinite_update", len(bad), listed(bad)))
+    return found
+
+
+def _flipped(who: str) -> str:
+    """`sampler_rollout` to `sampler_nonfinite_rollout`."""
+    side, _, column = who.partition("_")
+    return f"{side}_nonfinite_{column}"
+
+
+def outcomes(sampler: StepEvidence, taker: StepEvidence) -> dict[str, tuple[float | None, float | None]]:
+    """The numbers that people watch, of both; None where a run has none that is finite."""
+    return {name: (_first(sampler.metrics, keys), _first(taker.metrics, keys)) for name, keys in OUTCOMES.items()}
+
+
+def _first(metrics: Mapping[str, float], keys: tuple[str, ...]) -> float | None:
+    value = next((metrics[key] for key in keys if key in metrics), None)
+    return value if value is not None and math.isfinite(value) else None
