@@ -35,6 +35,8 @@ NO_ENTROPY = "the trainer did not compute log-probs, and entropies with them, be
 
 Column = npt.NDArray[Any]
 
+_BLOCK_ROWS = 64
+
 
 @dataclass(frozen=True)
 class Observed:
@@ -147,8 +149,17 @@ def _row_numbers(
 
 
 def _masked_sum(values_BT: Column, mask_BT: Column) -> Column:
-    """[B] float64. What the mask leaves out does not count, be it NaN."""
-    total: Column = np.where(mask_BT, values_BT, 0).sum(axis=1, dtype=np.float64)
+    """[B] float64. What the mask leaves out does not count, be it NaN. In blocks that stay in the processor's cache."""
+    total = np.empty(len(values_BT), np.float64)
+    block_bT = np.empty((_BLOCK_ROWS, values_BT.shape[1]), np.float64)
+    for start in range(0, len(values_BT), _BLOCK_ROWS):
+        rows = slice(start, start + _BLOCK_ROWS)
+        product = block_bT[: len(total[rows])]
+        with np.errstate(invalid="ignore"):  # an infinity, masked
+            np.multiply(values_BT[rows], mask_BT[rows], out=product)
+        product.sum(axis=1, out=total[rows])
+    for row in np.flatnonzero(~np.isfinite(total)):
+        total[row] = values_BT[row][mask_BT[row]].sum(dtype=np.float64)
     return total
 
 
