@@ -11,6 +11,7 @@ import shutil
 import subprocess
 from collections import Counter
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -54,7 +55,7 @@ def blocks_of(language, page):
 
 def _spoken_lines(kind, body):
     for line in body.splitlines():
-        spoken = re.sub(r"(^|\s)#.*", "", line).rstrip() if kind else line.split()[0]
+        spoken = re.sub(r"(^|\s)#.*" if kind else r" {3,}.*", "", line).rstrip()
         if spoken:
             yield spoken
 
@@ -135,7 +136,7 @@ def test_links_lead_somewhere(language, page):
 @each_language
 def test_every_parameter_with_its_default(language):
     documented = {span(row[0]): span(row[1]) for row in table(language, "parameters.md", "`trainer.share_data`")}
-    composed = compose_with("ppo_trainer", []).trainer
+    composed = compose_with("ppo_trainer").trainer
     fork = {f"trainer.{each.name}": composed[each.name] for each in fields(TrainerConfig) if is_ours(each.name)}
     assert documented == {key: as_typed(value) for key, value in fork.items()}
 
@@ -161,7 +162,7 @@ def test_the_allowed_words(language):
 
 @each_language
 def test_upstreams_parameters_with_their_defaults(language):
-    config = compose_with("ppo_trainer", [])
+    config = compose_with("ppo_trainer")
     for row in table(language, "parameters.md", "calculate_log_probs"):
         value = OmegaConf.select(config, span(row[0]), throw_on_missing=True)
         plain = OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
@@ -289,20 +290,26 @@ def fresh_hydra():
     GlobalHydra.instance().clear()
 
 
-def compose_with(name, overrides):
+@cache
+def compose_with(name, *overrides):
     with initialize_config_module("verl.trainer.config", version_base=None):
-        return compose(name, overrides=overrides)
+        return compose(name, overrides=list(overrides))
 
 
 def commands(start):
-    """Shell commands of the guide that have `start` in them, without comments, a line each."""
+    """Shell commands of the guide that have `start` in them, without comments. Of those that only differ in mode and
+    directory, one."""
     found = {}
     for page in PAGES:
         for kind, lines in blocks_of("en", page):
             joined = "\n".join(lines).replace("\\\n", " ")
-            if kind == "bash":
-                found.update({" ".join(line.split()): page for line in joined.splitlines() if start in line})
-    return [pytest.param(command, id=f"{page}-{number}") for number, (command, page) in enumerate(found.items())]
+            for line in joined.splitlines():
+                if kind == "bash" and start in line:
+                    command = " ".join(line.split())
+                    found[re.sub(r"MODE=\w+|/mnt/shared/\S+", "", command)] = pytest.param(
+                        command, id=f"{page}-{len(found)}"
+                    )
+    return list(found.values())
 
 
 @pytest.mark.parametrize("command", commands("examples/"))
@@ -317,7 +324,7 @@ def test_a_launch_command_composes(command, tmp_path):
     name = "ppo_trainer"
     if overrides[0].startswith("--config-name="):
         name = overrides.pop(0).removeprefix("--config-name=")
-    config = compose_with(name, overrides)
+    config = compose_with(name, *overrides)
     assert config.trainer.share_data_dir.startswith("/mnt/shared/check-")
     assert TrainerConfig.from_section(OmegaConf.to_container(config.trainer, resolve=True)).share_data
 
@@ -326,7 +333,7 @@ def test_a_launch_command_composes(command, tmp_path):
 def test_a_training_command_composes(command):
     words = shlex.split(command.replace("<your overrides>", ""))
     assert words[:3] == ["python", "-m", "verl.trainer.main_ppo"]
-    compose_with("ppo_trainer", words[3:])
+    compose_with("ppo_trainer", *words[3:])
 
 
 @pytest.mark.parametrize("command", commands("verl-crosscheck "))
