@@ -63,10 +63,13 @@ class Rank:
         return {name: p.full_tensor().detach().double() for name, p in self.parameters()}
 
     def move(self, size):
-        """To another point nearby; the norms of the layers' inputs stay where they are."""
+        """Into a direction that depends on `size`; the norms of the layers' inputs stay where they are."""
         for index, (name, p) in enumerate(self.parameters()):
             if "input_layernorm" not in name:
-                p.to_local().data.add_(size * (index + 1) * torch.sign(p.to_local().detach()))
+                local = p.to_local().data
+                # Equal on all ranks, as replicas must stay.
+                generator = torch.Generator().manual_seed(int(abs(size) * 1e6) + index)
+                local.add_(size * torch.randn(local.shape, generator=generator))
 
 
 @pytest.fixture(scope="module")
