@@ -11,6 +11,7 @@ import click
 
 from verl.crosscheck.cli.clean import clean
 from verl.crosscheck.cli.doctor import doctor
+from verl.crosscheck.cli.report import report
 from verl.crosscheck.cli.run import run
 from verl.crosscheck.cli.show import show
 from verl.crosscheck.cli.status import status
@@ -36,5 +37,5 @@ def installation(arguments: tuple[str, ...]) -> None:
     raise SystemExit(subprocess.run(command, check=False).returncode)
 
 
-for _command in (run, status, doctor, show, clean, installation):
+for _command in (run, status, report, doctor, show, clean, installation):
     main.add_command(_command)

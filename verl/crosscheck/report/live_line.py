@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from verl.crosscheck.diagnosis.assess import strength
 from verl.crosscheck.diagnosis.findings import Aspect, Finding, State, StepComparison
-from verl.crosscheck.report.model import Cell, cell, times_limit, worst_findings
+from verl.crosscheck.report.model import Cell, cell, worst_findings
 from verl.crosscheck.report.numbers import number
 
 ASPECTS = {
@@ -81,5 +82,5 @@ def _closest(comparison: StepComparison, agreeing: Iterable[Aspect]) -> str:
     ]
     if not among:
         return ""
-    worst = max(among, key=times_limit)
+    worst = max(among, key=strength)
     return f" (closest to its limit: {ASPECTS[worst.aspect]}, {_numbers(worst)})"

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any
 
+from verl.crosscheck.diagnosis.assess import state_of, strength
 from verl.crosscheck.diagnosis.findings import Aspect, Finding, State, StepComparison, Verdict
 
 MODE_OF_A = {1: "ckpt", 2: "rollout"}
@@ -104,6 +104,8 @@ class Scenario:
     """In order of steps."""
     recomputed: int = 0
     """How many of them were made from evidence now; the others are as they were logged."""
+    lacking: tuple[int, ...] = ()
+    """Steps that were recorded and not compared, since the evidence of a run is not there or cannot be used."""
     problems: Mapping[str, str] = field(default_factory=dict)
     """Why a file could not be used, by its name."""
     settings: tuple[Setting, ...] = ()
@@ -130,8 +132,6 @@ class Control:
 
     directory: Path
     steps: tuple[StepComparison, ...]
-    raised: Mapping[str, float] = field(default_factory=dict)
-    """Limits that it set, by `aspect/quantity`."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,6 @@ class Report:
     """Where limits come from besides: the file that was named, or empty."""
     versions: Mapping[str, str] = field(default_factory=dict)
     """Of the software that made the report."""
-    details: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Cell(str, Enum):
@@ -161,26 +160,12 @@ class Cell(str, Enum):
 
 def cell(step: StepComparison, aspect: Aspect) -> Cell:
     """What became of an aspect in a step; missing where nothing was found about it."""
-    states = {finding.state for finding in step.findings if finding.aspect is aspect}
-    if State.DIFFER in states:
-        return Cell.DIFFER
-    if State.AGREE in states:
-        return Cell.PARTLY if State.MISSING in states else Cell.AGREE
-    return Cell.MISSING
+    state = state_of(step.findings, aspect)
+    if state is State.AGREE and any(each.state is State.MISSING for each in step.findings if each.aspect is aspect):
+        return Cell.PARTLY
+    return Cell(state.value)
 
 
 def worst_findings(step: StepComparison) -> Iterator[Finding]:
     """The findings of a step that differ, those furthest beyond their limits first."""
-    yield from sorted(
-        (each for each in step.findings if each.state is State.DIFFER), key=lambda each: -times_limit(each)
-    )
-
-
-def times_limit(finding: Finding) -> float:
-    """How many times its limit a value is, or its limit the value where small values are bad; infinite if that cannot
-    be said."""
-    value, limit = finding.value, finding.limit
-    if value is None or limit is None or value != value:
-        return float("inf")
-    over, under = (value, limit) if finding.above_is_bad else (limit, value)
-    return over / under if under > 0 and over >= 0 else float("inf")
+    yield from sorted((each for each in step.findings if each.state is State.DIFFER), key=lambda each: -strength(each))

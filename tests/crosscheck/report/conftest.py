@@ -1,0 +1,101 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""Reports of made-up runs, as the loader would give them."""
+
+from pathlib import Path
+
+import pytest
+
+from recipe.crosscheck.synthetic_evidence import FORWARD, GRADIENT, STALE, Plan, evidence_of_step
+from verl.crosscheck.diagnosis.assess import strength
+from verl.crosscheck.diagnosis.compare import compare_step
+from verl.crosscheck.diagnosis.findings import Evidence, Phase, Sureness, Verdict
+from verl.crosscheck.diagnosis.limits import limits_for
+from verl.crosscheck.diagnosis.reasons import Because, Next
+from verl.crosscheck.report.model import Report, RunFacts, Scenario, Setting, Token, TokenRow, worst_findings
+
+FAULTS = {Phase.ROLLOUT: STALE, Phase.TRAINING_FORWARD: FORWARD, Phase.TRAINING_UPDATE: GRADIENT}
+TOLD = {
+    Phase.NO_FAULT: ([Because.ALL_AGREE], [Next.RUN_LONGER, Next.RUN_SCENARIO_2]),
+    Phase.ROLLOUT: (
+        [Because.ROLLOUT_DIFFERS, Because.REFERENCE_SHOWN_BY_OTHER_STEPS],
+        [Next.COLLECT_ROLLOUT, Next.CHECK_WEIGHT_SYNC, Next.GET_CONTROL],
+    ),
+    Phase.TRAINING_FORWARD: ([Because.FORWARD_DIFFERS], [Next.COLLECT_ACTOR_FORWARD]),
+    Phase.TRAINING_UPDATE: ([Because.UPDATE_DIFFERS], [Next.COLLECT_ACTOR_UPDATE, Next.CHECK_OPTIMISER]),
+    Phase.BOTH: ([Because.ROLLOUT_DIFFERS_FROM_ALL, Because.FORWARD_DIFFERS], [Next.COLLECT_ACTOR_FORWARD]),
+    Phase.INCONCLUSIVE: (
+        [Because.CANNOT_TELL_WHICH, Because.REFERENCE_DISAGREES_WITH_ITSELF],
+        [Next.GET_CONTROL, Next.CHECK_REFERENCE, Next.SET_CALCULATE_LOG_PROBS],
+    ),
+}
+SURENESS = {Phase.NO_FAULT: Sureness.FAIR, Phase.INCONCLUSIVE: Sureness.LOW}
+
+
+def steps_of(plan, count=8):
+    pairs = (evidence_of_step(plan, step) for step in range(1, count + 1))
+    return tuple(compare_step(*pair, limits_for(pair[0].sampling, pair[1].sampling)) for pair in pairs)
+
+
+def run_facts(letter, mode):
+    versions = {"verl-crosscheck": "0.1.0", "torch": "2.8.0" if letter == "A" else "2.9.0"}
+    device = "npu" if letter == "A" else "cuda"
+    return RunFacts(letter, mode, f"{letter}-1234", f"host-{letter}", device, "fsdp2", 8, "2026-11-29", versions, 1, "")
+
+
+def a_scenario(plan, number=1, count=8, directory="/mnt/shared/check-1"):
+    runs = tuple(
+        run_facts(letter, mode) for letter, mode in zip("AB", ("ckpt", "rollout")[:: 3 - 2 * number], strict=True)
+    )
+    settings = (
+        Setting("actor_rollout_ref.rollout.name", "vllm", "sglang", False, "which engine generates"),
+        Setting("torch", "2.8.0", "2.9.0", False),
+    )
+    return Scenario(number, Path(directory), 1, runs, steps_of(plan, count), settings=settings)
+
+
+def some_rows(scenario, texts=None):
+    """Responses with the tokens of a sentence, apart in the second half."""
+    texts = texts or [*"The answer is 42 because six times seven is forty-two. "]
+    step = scenario.steps[-1]
+    for worst in step.worst_rows[:3]:
+        tokens = tuple(
+            Token(text, -1.0 - at / 40, -1.0 - at / 40 - (at / 30) ** 3, at != 5) for at, text in enumerate(texts)
+        )
+        yield TokenRow(
+            scenario.number, step.global_step, worst.aspect, worst.row_id, worst.logprob_abs_diff_mean,
+            worst.logprob_abs_diff_max, 60, 3, tokens, "text", "How much is 6 x 7?",
+        )  # fmt: skip
+
+
+def a_verdict(phase, scenarios):
+    because, following = TOLD[phase]
+    accused = phase not in (Phase.NO_FAULT, Phase.INCONCLUSIVE)
+    evidence = [
+        Evidence(each.number, step.global_step, finding)
+        for each in scenarios
+        for step in each.steps
+        for finding in worst_findings(step)
+    ]
+    return Verdict(
+        phase=phase,
+        sureness=SURENESS.get(phase, Sureness.HIGH),
+        first_step=min((each.global_step for each in evidence), default=None) if accused else None,
+        steps=sum(len(each.steps) for each in scenarios),
+        because=tuple(each.value for each in because),
+        evidence=tuple(sorted(evidence, key=lambda each: -strength(each.finding))[:6]),
+        not_compared={"sync": "the rollout engine cannot tell digests of the weights it holds"},
+        next_actions=tuple(each.value for each in following),
+    )
+
+
+def a_report(phase=Phase.ROLLOUT, count=8, **plan):
+    fault = FAULTS.get(phase, "" if phase is Phase.NO_FAULT else STALE)
+    scenarios = (a_scenario(Plan(fault=fault, **plan), count=count),)
+    rows = tuple(some_rows(scenarios[0])) if scenarios[0].steps else ()
+    return Report(a_verdict(phase, scenarios), scenarios, rows, versions={"verl-crosscheck": "0.1.0"})
+
+
+@pytest.fixture(scope="session")
+def rollout_report():
+    return a_report()

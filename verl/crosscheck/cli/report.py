@@ -1,0 +1,133 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""`verl-crosscheck report`: which phase is at fault, since when, how sure. What it needs is imported when it runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from verl.crosscheck.cli.terminal import ATTENTION, FolderArgument, console, data, expanded, printable, reported
+
+if TYPE_CHECKING:
+    from verl.crosscheck.report.model import Report
+    from verl.crosscheck.report.row_texts import Decode
+    from verl.crosscheck.report.wording.words import Words
+
+SCENARIO_OF = {"ckpt": 1, "rollout": 2}
+"""By the mode of the suspect."""
+STANDARD_OUTPUT = "-"
+
+
+@click.command()
+@click.argument("directory", metavar="DIR", type=FolderArgument())
+@click.argument("second", metavar="[DIR2]", required=False, type=FolderArgument())
+@click.option("--control", metavar="DIR", type=FolderArgument(), help="Two healthy runs; limits follow their noise.")
+@click.option("-o", "--output", metavar="FILE", help="Write the page, one HTML file; - is standard output.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--lang", type=click.Choice(["en", "zh"]), default="en", show_default=True, help="Language of the texts.")
+@click.option("--tokenizer", metavar="PATH", help="Model folder whose tokenizer decodes the worst responses.")
+@click.option("--limits", metavar="FILE", type=click.Path(path_type=Path), help="YAML or JSON with other limits.")
+@click.option("--suspect", type=click.Choice(list(SCENARIO_OF)), help="Mode of the suspect in DIR.  [default: ckpt]")
+@click.option("--scenario", type=click.Choice(["1", "2"]), help="The same in numbers: 2 if the suspect took rollouts.")
+@click.option("--recompute", is_flag=True, help="Compare from the evidence, even where runs logged a comparison.")
+@reported
+def report(
+    directory: Path,
+    second: Path | None,
+    control: Path | None,
+    output: str | None,
+    as_json: bool,
+    lang: str,
+    tokenizer: str | None,
+    limits: Path | None,
+    suspect: str | None,
+    scenario: str | None,
+    recompute: bool,
+) -> None:
+    """Tell which phase of the suspect run A is at fault, since which step, and how sure that is.
+
+    In DIR run A is the one in mode ckpt (scenario 1), in DIR2 the one in mode rollout (scenario 2). The verdict is
+    printed, unless --json is given. Nothing is downloaded, and the page loads nothing.
+
+    Exit status: 0 no fault seen; 10 rollout; 11 training, forward pass; 12 training, update; 13 both; 14 inconclusive;
+    1 the report could not be made; 2 wrong usage, or a directory that cannot be read.
+    """
+    from verl.crosscheck.report.exit_status import exit_status
+    from verl.crosscheck.report.gathered import Request, gather
+    from verl.crosscheck.report.wording import words_of
+
+    if as_json and output == STANDARD_OUTPUT:
+        raise click.UsageError("--json and -o - both take standard output; give -o a file.")
+    first = _scenario(suspect, scenario)
+    scenarios = {first: directory} if second is None else {first: directory, 3 - first: second}
+    request = Request(
+        scenarios=scenarios,
+        control=control,
+        limits=None if limits is None else Path(expanded(limits)),
+        recompute=recompute,
+        decode=None if tokenizer is None else _decoder(tokenizer),
+        with_rows=output is not None,
+    )
+    found, words = gather(request), words_of(lang)
+    if output is not None:
+        _write(found, words, output)
+    if as_json:
+        from verl.crosscheck.report.as_json import report_json
+
+        click.echo(json.dumps(report_json(found), ensure_ascii=True, allow_nan=False, indent=1))
+    elif output != STANDARD_OUTPUT:
+        _print(found, words, output)
+    raise SystemExit(exit_status(found.verdict))
+
+
+def _scenario(suspect: str | None, scenario: str | None) -> int:
+    by_mode = SCENARIO_OF[suspect] if suspect else None
+    by_number = int(scenario) if scenario else None
+    if by_mode and by_number and by_mode != by_number:
+        raise click.UsageError(
+            f"--suspect {suspect} is scenario {by_mode}, not {by_number}: in scenario 1 the suspect runs in mode ckpt, "
+            "in scenario 2 in mode rollout. One of the two options is enough."
+        )
+    return by_mode or by_number or 1
+
+
+def _decoder(path: str) -> Decode:
+    from verl.crosscheck.cli.record_facts import tokenizer
+
+    return tokenizer(path)
+
+
+def _print(found: Report, words: Words, output: str | None) -> None:
+    from verl.crosscheck.report.text import Commands, text_view
+
+    out = console()
+    for part in text_view(found, words):
+        out.print(part, soft_wrap=isinstance(part, Commands))
+    if output is not None:
+        out.print()
+        out.print(data(words.label("page_written", path=output)))
+
+
+def _write(found: Report, words: Words, output: str) -> None:
+    """Write the page whole, or not at all."""
+    from verl.crosscheck.report.page import render
+
+    page = render(found, words)
+    if output == STANDARD_OUTPUT:
+        sys.stdout.buffer.write(page.encode("utf-8"))
+        return
+    path = Path(expanded(output))
+    stage = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        stage.write_text(page, encoding="utf-8")
+        stage.replace(path)
+    except OSError as e:
+        stage.unlink(missing_ok=True)
+        click.echo(f"Error: {printable(f'{path} cannot be written: {e.strerror or e}')}", err=True)
+        raise SystemExit(ATTENTION) from None

@@ -1,0 +1,45 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""A report for machines: one JSON object, described in docs/command_line.md."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from verl.crosscheck.diagnosis.findings_json import to_json
+from verl.crosscheck.report.exit_status import exit_status
+from verl.crosscheck.report.model import Report, Scenario
+
+SCHEMA = "verl-crosscheck/report"
+SCHEMA_VERSION = 1
+
+
+def report_json(report: Report) -> dict[str, Any]:
+    """Strict JSON. Tokens of responses are not in it."""
+    control = report.control
+    return {
+        "schema": SCHEMA,
+        "schema_version": SCHEMA_VERSION,
+        "exit_status": exit_status(report.verdict),
+        "verdict": to_json(report.verdict),
+        "scenarios": [_scenario(each) for each in report.scenarios],
+        "control": None if control is None else {"directory": str(control.directory), "steps": len(control.steps)},
+        "limits": report.limits or None,
+        "versions": dict(report.versions),
+    }
+
+
+def _scenario(scenario: Scenario) -> dict[str, Any]:
+    return {
+        "number": scenario.number,
+        "directory": str(scenario.directory),
+        "session": scenario.session,
+        "runs": [asdict(run) for run in scenario.runs],
+        "steps": [to_json(step) for step in scenario.steps],
+        "recomputed": scenario.recomputed,
+        "lacking": list(scenario.lacking),
+        "problems": dict(scenario.problems),
+        "settings": [asdict(setting) for setting in scenario.settings],
+        "settings_not_compared": dict(scenario.settings_not_compared),
+    }

@@ -1,0 +1,59 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""A verdict's values in the words of a language; what has no words is shown as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from verl.crosscheck.diagnosis.findings import Aspect, Verdict
+from verl.crosscheck.diagnosis.reasons import Because
+from verl.crosscheck.report.model import Report
+from verl.crosscheck.report.wording.words import Words
+
+
+def reasons(verdict: Verdict, words: Words) -> list[str]:
+    """The rules that led to a verdict, a sentence each."""
+    known = {each.value: each for each in Because}
+    return [words.because[known[value]] if value in known else value for value in verdict.because]
+
+
+def not_compared(report: Report, words: Words) -> list[tuple[str, str]]:
+    """What was not compared, and why; also steps of which a run left nothing."""
+    number = report.scenarios[0].number if len(report.scenarios) == 1 else 1
+    grouped: dict[tuple[str, str], list[str]] = {}
+    for name, why in report.verdict.not_compared.items():
+        grouped.setdefault((name.partition("/")[0], why), []).append(name)
+    found = [
+        (subject(names[0] if len(names) == 1 else first, number, words), words.reason(why))
+        for (first, why), names in grouped.items()
+    ]
+    for each in report.scenarios:
+        if each.lacking:
+            which = words.label("scenario_short", number=each.number)
+            found.append((f"{which}: {steps_in_words(each.lacking, words)}", words.label("steps_lacking")))
+    return found
+
+
+def steps_in_words(steps: Sequence[int], words: Words) -> str:
+    """`steps 3 to 5, 9`."""
+    spans: list[list[int]] = []
+    for step in steps:
+        if spans and step == spans[-1][1] + 1:
+            spans[-1][1] = step
+        else:
+            spans.append([step, step])
+    listed = [str(a) if a == b else words.label("span", first=a, last=b) for a, b in spans]
+    return words.label("steps_listed", steps=", ".join(listed))
+
+
+def subject(name: str, scenario: int, words: Words) -> str:
+    """`aspect`, `quantity`, `aspect/quantity` or `scenario_1` in words."""
+    first, _, rest = name.partition("/")
+    if name in ("scenario_1", "scenario_2"):
+        return words.label("scenario_short", number=name[-1])
+    aspects = {each.value: each for each in Aspect}
+    if first in aspects:
+        aspect = words.aspect(aspects[first], scenario).name
+        return f"{aspect}: {words.quantity(rest).name}" if rest else aspect
+    return words.quantity(name).name

@@ -1,0 +1,69 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a table of texts in one language has. The tables are `en` and `zh`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from verl.crosscheck.diagnosis.findings import Aspect, Phase, Sureness
+from verl.crosscheck.diagnosis.reasons import Because, Next
+from verl.crosscheck.report.model import Cell
+
+
+@dataclass(frozen=True)
+class Named:
+    """A short name, and what it means in a sentence or two."""
+
+    name: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Words:
+    """All texts of the report in one language."""
+
+    language: str
+    """As HTML's `lang` has it."""
+    phases: Mapping[Phase, Named]
+    """Headline and sentence of each verdict."""
+    sureness: Mapping[Sureness, Named]
+    aspects: Mapping[Aspect, Named]
+    """`{sampler}` and `{taker}` stand for the letters of the runs."""
+    cells: Mapping[Cell, str]
+    because: Mapping[Because, str]
+    next_actions: Mapping[Next, str]
+    quantities: Mapping[str, Named]
+    outcomes: Mapping[str, str]
+    labels: Mapping[str, str]
+    """Headings and single sentences of the page, by what they are for."""
+    reasons: tuple[tuple[re.Pattern[str], str], ...] = ()
+    """Reasons that runs have written, in English, and what they are in this language: whole texts as patterns, with
+    the replacement as `Match.expand` takes it."""
+
+    def label(self, key: str, **values: object) -> str:
+        """A label with its values in place."""
+        return self.labels[key].format(**values)
+
+    def aspect(self, aspect: Aspect, scenario: int) -> Named:
+        """Name and meaning of an aspect, with the letters of the runs in place."""
+        letters = {"sampler": "A", "taker": "B"} if scenario == 1 else {"sampler": "B", "taker": "A"}
+        words = self.aspects[aspect]
+        return Named(words.name.format(**letters), words.meaning.format(**letters))
+
+    def quantity(self, name: str) -> Named:
+        """Name and meaning of a quantity; its own name if it has no words."""
+        return self.quantities.get(name, Named(name, ""))
+
+    def outcome(self, name: str) -> str:
+        return self.outcomes.get(name, name)
+
+    def reason(self, text: str) -> str:
+        """What a run wrote, in this language where that is known, else as it is."""
+        for pattern, replacement in self.reasons:
+            match = pattern.fullmatch(text)
+            if match:
+                return match.expand(replacement)
+        return text

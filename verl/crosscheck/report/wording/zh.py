@@ -1,0 +1,167 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""The report in Chinese."""
+
+# ruff: noqa: RUF001  texts stay whole, with the punctuation of Chinese
+
+from __future__ import annotations
+
+from verl.crosscheck.diagnosis.findings import Aspect, Phase, Sureness
+from verl.crosscheck.report.model import Cell
+from verl.crosscheck.report.wording.words import Named, Words
+from verl.crosscheck.report.wording.zh_quantities import OUTCOMES, QUANTITIES
+from verl.crosscheck.report.wording.zh_reasons import BECAUSE, NEXT_ACTIONS
+
+PHASES = {
+    Phase.NO_FAULT: Named("未发现故障", "所有比对过的项目在每一步都一致。"),
+    Phase.ROLLOUT: Named("A 的 rollout(推理)阶段有故障", "A 的推理引擎与健康的训练不一致；A 的训练没有嫌疑。"),
+    Phase.TRAINING_FORWARD: Named(
+        "A 的训练阶段有故障：前向", "在相同权重、相同 token 下，A 的训练引擎给出的 log-prob 与 B 不同。"
+    ),
+    Phase.TRAINING_UPDATE: Named("A 的训练阶段有故障：反向或优化器", "两边的前向一致，但 A 的更新与 B 的不同。"),
+    Phase.BOTH: Named("A 的推理和训练阶段都有故障", "A 的两个阶段都与 B 不一致。"),
+    Phase.INCONCLUSIVE: Named("无法判定", "已比对的内容不足以得出结论。"),
+}
+
+SURENESS = {
+    Sureness.HIGH: Named("高", "证据充分，且参照已被证明可靠"),
+    Sureness.FAIR: Named("中", "关键证据支持，但并非全部得到证明"),
+    Sureness.LOW: Named("低", "证据较弱，采取行动前请先确认"),
+}
+
+ASPECTS = {
+    Aspect.INPUTS: Named("训练输入", "两边训练所用的样本、掩码、奖励和优势。必须相等，否则两边做的不是同一件事。"),
+    Aspect.ROLLOUT_TAKER: Named(
+        "{sampler} 推理 对 {taker} 训练", "{sampler} 的推理引擎与 {taker} 的训练引擎的 log-prob。"
+    ),
+    Aspect.ROLLOUT_SAMPLER: Named(
+        "{sampler} 推理 对 {sampler} 训练", "{sampler} 的推理引擎与它自己的训练引擎的 log-prob。"
+    ),
+    Aspect.FORWARD: Named("{sampler} 训练 对 {taker} 训练", "两个训练引擎的 log-prob。"),
+    Aspect.REFERENCE: Named("{sampler} 参考策略 对 {taker} 参考策略", "两个参考策略的 log-prob。"),
+    Aspect.SAMPLING: Named("{sampler} 的采样", "采样得到的 token 是否符合其 log-prob 所声称的分布。"),
+    Aspect.SYNC: Named("{sampler} 的权重同步", "推理引擎中的权重是否就是发送给它的权重。"),
+    Aspect.ENDING: Named("回答的结束", "回答是以停止符结束，还是达到长度上限。"),
+    Aspect.UPDATE: Named("更新", "更新的结果：梯度范数、损失、权重变化。"),
+    Aspect.OUTCOME: Named("训练指标", "奖励、回答长度、熵，以及非有限的数值。"),
+}
+
+CELLS = {
+    Cell.AGREE: "一致",
+    Cell.PARTLY: "比对过的部分一致",
+    Cell.DIFFER: "不一致",
+    Cell.MISSING: "未比对",
+}
+
+LABELS = {
+    "title": "verl-crosscheck:{phase}",
+    "report": "交叉验证报告",
+    "since": "始于第 {step} 步",
+    "steps_compared": "比对了 {steps} 步",
+    "one_step_compared": "比对了 1 步",
+    "no_steps": "没有比对任何训练步",
+    "sure": "确信程度：{sureness}（{meaning}）",
+    "suspect": "A，待查",
+    "healthy": "B，健康",
+    "why": "理由",
+    "evidence": "最强的证据",
+    "next": "下一步",
+    "copy": "复制",
+    "copied": "已复制",
+    "value": "数值",
+    "limit": "限值",
+    "step": "步",
+    "step_n": "第 {step} 步",
+    "quantity": "指标",
+    "at_least": "不小于 {limit}",
+    "at_most": "不大于 {limit}",
+    "no_limit": "仅供参考，不作判定",
+    "times": "限值的 {times} 倍",
+    "scenario_1": "场景 1:A 生成回答并加载 B 的权重，B 用 A 的 rollout 训练",
+    "scenario_2": "场景 2:B 生成回答并加载 A 的权重，A 用 B 的 rollout 训练",
+    "scenario_short": "场景 {number}",
+    "recomputed_some": "{steps} 步中有 {count} 步是根据证据重新比对的。",
+    "no_run": "没有 {mode} 模式的任务参与。",
+    "strip": "逐步概览",
+    "strip_hint": "每列为一步。不一致为红色叉号，未比对为斜线。",
+    "distances": "各项差异随训练步的变化",
+    "distances_hint": "圆点为训练步，叉号为超出限值的训练步，虚线为限值。",
+    "floor_hint": "点线为对照实验中的最差值。",
+    "beyond": "超出限值",
+    "within": "在限值之内：{count} 项",
+    "steps_lacking": "缺少其中一个任务的证据，或证据无法使用",
+    "span": "{first} 到 {last}",
+    "steps_listed": "第 {steps} 步",
+    "zero": "每一步都恰为 0：",
+    "separator": "；",
+    "tokens": "差异最大的回答（逐 token）",
+    "tokens_hint": "颜色越深，两个 log-prob 相差越大。灰色的 token 不参与训练。鼠标指向 token 可查看数值。",
+    "token_tip": "第 {position} 个 token:{one} 与 {other}，相差 {apart}",
+    "token_tip_missing": "第 {position} 个 token：未记录",
+    "tokens_none": "没有可显示的回答：没有按 token 记录 log-prob，或没有比对。",
+    "tokens_ids": "显示的是 token id；用 --tokenizer PATH 可以解码。",
+    "tokens_positions": "rollout 已不在目录中，因此显示位置而不是 token。",
+    "row_head": "第 {step} 步，回答 {row}",
+    "row_numbers": "均值 {mean}，最大 {max}",
+    "row_part": "第 {first} 到 {last} 个 token，共 {length} 个",
+    "ends_of_prompt": "提示",
+    "apart_scale": "log-prob 相差",
+    "changes": "各层的权重变化",
+    "changes_hint": "两个任务对同一层的更新相差多少，相对于变化本身：0 为相等，1 为相差与变化一样大。",
+    "changes_step": "所示为差异最大的第 {step} 步。",
+    "changes_none": "没有比对权重变化。",
+    "changes_worst": "差异最大的张量",
+    "tensor": "张量",
+    "relative": "相对差",
+    "outcomes": "两个任务的训练指标",
+    "outcomes_hint": "通常观察的曲线。两个任务共享 rollout 或权重，因此仅凭曲线无法判断是哪个阶段的问题。",
+    "settings": "配置差异",
+    "settings_must": "必须一致而不一致",
+    "settings_may": "允许不同",
+    "settings_agree": "所有必须一致的设置和事实都一致。",
+    "settings_not_compared": "未比对的设置",
+    "settings_unknown": "配置没有比对：缺少其中一个任务。",
+    "setting": "设置",
+    "not_compared": "未比对的内容",
+    "not_compared_hint": "未比对的内容绝不视为一致。",
+    "not_compared_none": "没有遗漏。",
+    "what": "内容",
+    "why_and_set": "原因，以及应如何设置",
+    "control_text": "限值来自两个健康任务的对照：{directory} 中的 {steps} 步。",
+    "limits_file": "限值来自 {path}。",
+    "runs": "任务",
+    "problems": "无法使用的文件",
+    "session": "会话 {number}",
+    "host": "主机",
+    "device": "设备",
+    "strategy": "训练策略",
+    "started": "开始时间",
+    "run_id": "任务",
+    "mode": "模式",
+    "ended": "结束状态",
+    "not_ended": "未报告结束",
+    "made_with": "由 {versions} 生成",
+    "glossary": "指标说明",
+    "no_evidence": "没有：没有任何指标超出限值。",
+    "page_written": "页面已写入 {path}",
+    "phases_of_a": "任务 A 的各阶段",
+    "rollout": "Rollout(推理)",
+    "forward": "训练：前向",
+    "update": "训练：更新",
+    "phase_fault": "有故障",
+    "phase_ok": "无嫌疑",
+    "phase_unknown": "未定",
+}
+
+WORDS = Words(
+    language="zh-CN",
+    phases=PHASES,
+    sureness=SURENESS,
+    aspects=ASPECTS,
+    cells=CELLS,
+    because=BECAUSE,
+    next_actions=NEXT_ACTIONS,
+    quantities=QUANTITIES,
+    outcomes=OUTCOMES,
+    labels=LABELS,
+)
