@@ -125,7 +125,8 @@ def run(
       verl-crosscheck run --a 'bash train_a.sh' --a-env CUDA_VISIBLE_DEVICES=0,1,2,3 \\
                           --b 'bash train_b.sh' --b-env CUDA_VISIBLE_DEVICES=4,5,6,7
 
-    Exit status: that of the report; 1 a run failed; 2 wrong usage; 130 after Ctrl-C.
+    Exit status: that of `verl-crosscheck report` (0 no fault seen; 10 to 14 another verdict); 1 a run failed or there
+    is no report; 2 wrong usage; 130 after Ctrl-C.
     """
     # Later, since other commands need neither psutil nor these, and since they use the facts of `status`.
     from verl.crosscheck.cli.run_pairs import play, print_commands

@@ -82,11 +82,12 @@ def print_commands(request: Request, language: str) -> None:
 
 def report_arguments(request: Request, compared: Sequence[Pair], language: str) -> list[str]:
     """Arguments of `verl-crosscheck` that make the report of these pairs."""
-    directories = [str(pair.exchange) for pair in compared if pair.scenario is not None]
+    directories = {pair.scenario: str(pair.exchange) for pair in compared if pair.scenario is not None}
     control = [str(pair.exchange) for pair in compared if pair.scenario is None]
     return [
         "report",
-        *directories,
+        *(directories[number] for number in sorted(directories)),
+        *(["--scenario", "2"] if list(directories) == [2] else []),
         *(each for directory in control for each in ("--control", directory)),
         "--output",
         str(request.report),
@@ -193,7 +194,7 @@ class _Look:
 
 
 def _conclude(request: Request, outcomes: Sequence[Outcome], planned: int, language: str, out: Console) -> int:
-    """Write the report of what there is. The exit status is that of the report, if all runs did all their steps."""
+    """Write the report of what there is. The exit status is that of the report, and never 0 if a run failed."""
     compared = [outcome.pair for outcome in outcomes if outcome.compared]
     left = planned - len(outcomes)
     if left:
@@ -202,7 +203,7 @@ def _conclude(request: Request, outcomes: Sequence[Outcome], planned: int, langu
         out.print(data("No report: no update of two runs was compared.", "yellow"))
         return ATTENTION
     status = write_report(request, compared, language)
-    return status if all(outcome.ok for outcome in outcomes) and not left else ATTENTION
+    return status or (0 if all(outcome.ok for outcome in outcomes) else ATTENTION)
 
 
 def write_report(request: Request, compared: Sequence[Pair], language: str) -> int:
@@ -210,6 +211,7 @@ def write_report(request: Request, compared: Sequence[Pair], language: str) -> i
 
     Returns its exit status.
     """
+    sys.stdout.flush()
     program = [sys.executable, "-c", "from _verl_overlay.command import main; main()"]
     return subprocess.run([*program, *report_arguments(request, compared, language)], check=False).returncode
 
@@ -218,4 +220,4 @@ def _print(out: Console, *parts: RenderableType) -> None:
     """Print, if there still is somewhere to print to: a closed terminal must not keep runs from being ended."""
     with suppress(OSError):
         for part in parts:
-            out.print(part)
+            out.print(part, soft_wrap=True)

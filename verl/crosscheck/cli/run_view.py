@@ -14,7 +14,7 @@ from rich.text import Text
 from verl.crosscheck.cli.sightings import Run, RunState
 from verl.crosscheck.cli.status_view import STYLES, doing, step
 from verl.crosscheck.cli.terminal import data, duration
-from verl.crosscheck.pair.log_tail import last_lines
+from verl.crosscheck.pair.log_tail import last_words
 from verl.crosscheck.pair.plan import Pair, Side
 from verl.crosscheck.pair.watch import Outcome, Sight
 
@@ -32,7 +32,7 @@ def page(pair: Pair, sight: Sight) -> RenderableType:
     table.add_row("doing", *(doing(run) for run in sight.runs))
     table.add_row("step", *(step(run) for run in sight.runs))
     table.add_row("last printed", *(_last_line(side) for side in pair.sides))
-    return Group(Text(f"{duration(sight.elapsed_s)}", "dim"), table)
+    return Group(Text(_stopwatch(sight.elapsed_s), "dim"), table)
 
 
 def heading(pair: Pair, number: int, total: int) -> Iterator[RenderableType]:
@@ -52,12 +52,12 @@ class Lines:
         self._told_s = 0.0
 
     def show(self, sight: Sight) -> None:
-        now = [(run.state, run.global_step, code) for run, code in zip(sight.runs, sight.codes, strict=True)]
+        now = [(state, run.global_step) for run, (state, _) in zip(sight.runs, _states(sight), strict=True)]
         if now != self._told or sight.elapsed_s - self._told_s >= LINE_EVERY_S:
             self._told, self._told_s = now, sight.elapsed_s
             both = zip(self._pair.sides, sight.runs, _states(sight), strict=True)
             parts = [f"{side.label} ({side.mode}) {_in_words(run, state)}" for side, run, (state, _) in both]
-            self._out.print(data(f"{duration(sight.elapsed_s):>7}  {'; '.join(parts)}"), soft_wrap=True)
+            self._out.print(data(f"{_stopwatch(sight.elapsed_s):>8}  {'; '.join(parts)}"), soft_wrap=True)
 
 
 def ending(outcome: Outcome) -> Iterator[RenderableType]:
@@ -78,8 +78,7 @@ def _states(sight: Sight) -> Iterator[tuple[str, str]]:
     """Words and style for each run: of the exchange once it takes part there, else of its process."""
     for run, code in zip(sight.runs, sight.codes, strict=True):
         if run.state is not RunState.NO_RUN:
-            ending = "" if run.state.lives or code is not None else ", closing"
-            yield f"{run.state.words}{ending}", STYLES[run.state]
+            yield run.state.words, STYLES[run.state]
         elif code is None:
             yield "starting", "cyan"
         else:
@@ -93,8 +92,14 @@ def _in_words(run: Run, state: str) -> str:
     return f"step {at}{f', {run.phase}' if run.phase else ''}"
 
 
+def _stopwatch(elapsed_s: float) -> str:
+    """`0:04`, `1:02:03`."""
+    minutes, seconds = divmod(int(elapsed_s), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
+
+
 def _last_line(side: Side) -> Text:
-    lines = last_lines(side.log, 1)
-    text = data(lines[-1].strip() if lines else "", "dim")
+    text = data(last_words(side.log), "dim")
     text.no_wrap, text.overflow = True, "ellipsis"
     return text

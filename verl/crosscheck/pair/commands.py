@@ -99,9 +99,9 @@ def parse(text: str, option: str) -> TrainingCommand:
         assignments[match[1]] = match[2]
         words.pop(0)
     if not words:
-        hint = " A line that goes on needs a backslash at its end." if "\n" in text else ""
         raise SettingsError(
-            f"{option} ends with {parts[-1][-1]!r}, which runs nothing; expected a training command at its end.{hint}"
+            f"{option} ends with {parts[-1][-1]!r}, which runs nothing; expected a training command at its end."
+            f"{_hint(text)}"
         )
     _require_untaken([word for part in parts for word in part], option)
     return TrainingCommand(option, text, assignments, tuple(words), simple=len(parts) == 1)
@@ -170,13 +170,17 @@ def _parts(text: str, option: str) -> list[list[str]]:
             redirected = ""
     if not parts[-1] or any(map(runs_program, parts[:-1])):
         raise SettingsError(
-            f"{option}: overrides are appended at the end, where they would not reach the training. Let it end with the "
-            "training command (no `| tee`, `;` or `&` after it: the log is kept), or put it into a script that ends its "
-            'training command in "$@"'
+            f"{option}: overrides are appended at the end, and would not reach the training there. Let it end with "
+            "the training command (no `| tee`, `;` or `&` after it: the log is kept), or put it into a script that "
+            f'ends its training command in "$@".{_hint(text)}'
         )
     if redirected:
         raise SettingsError(f"{option}: leave the redirection ({redirected}) out; the run's log is kept")
     return [part for part in parts if part]
+
+
+def _hint(text: str) -> str:
+    return " A line that goes on in the next one needs a backslash at its end." if "\n" in text else ""
 
 
 def _tokens(text: str, option: str) -> list[str]:

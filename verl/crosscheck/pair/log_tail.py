@@ -17,9 +17,19 @@ _ERROR = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt)(?::\s.*)?\
 _SHELL_ERROR = re.compile(r"(?:\S*(?:ba|da|z)?sh: .*|.*: command not found)\Z")
 
 
-def last_lines(path: Path, number: int) -> list[str]:
-    """The last `number` lines that are not empty, oldest first, without colours; none if the file cannot be read."""
-    return [line for line in _read_end(path) if line.strip()][-number:]
+def last_lines(path: Path, number: int, longest: int = 300) -> list[str]:
+    """The last `number` lines that are not empty, oldest first, without colours; none if the file cannot be read.
+
+    Args:
+        longest: characters of a line, which are cut off beyond; a line of metrics has thousands.
+    """
+    lines = [line.rstrip() for line in _read_end(path) if line.strip()][-number:]
+    return [line if len(line) <= longest else f"{line[: longest - 4]} ..." for line in lines]
+
+
+def last_words(path: Path) -> str:
+    """The last line, without Ray's prefix."""
+    return "".join(_RAY_PREFIX.sub("", line.strip()) for line in last_lines(path, 1))
 
 
 def error_line(path: Path) -> str:

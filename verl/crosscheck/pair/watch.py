@@ -18,7 +18,7 @@ from verl.crosscheck.errors import PeerFailedError, PeerSilentError, WaitTimeout
 from verl.crosscheck.pair.log_tail import error_line, last_lines
 from verl.crosscheck.pair.plan import Pair, Side
 
-LOOK_EVERY_S = 0.5
+LOOK_EVERY_S = 1.0
 END_GRACE_S = 30.0
 """Seconds that a run has to end when it is asked to."""
 
@@ -141,18 +141,15 @@ class Attention:
         return "", None
 
     def _failed(self, sight: Sight) -> tuple[str, int | None]:
-        failed = [which for which, code in enumerate(sight.codes) if code not in (None, 0)]
-        if not failed:
+        if all(code in (None, 0) for code in sight.codes):
             return "", None
         if self._failed_s is None:
             self._failed_s = sight.elapsed_s
         if sight.elapsed_s - self._failed_s < self.limits.grace_s:
             return "", None
-        other = self.pair.sides[1 - failed[0]].label
-        return (
-            f"{_ended(self.pair, sight, failed[0])}; {other} was ended {duration(self.limits.grace_s)} later",
-            failed[0],
-        )
+        cause = _suspects(sight)[0]
+        late = self.pair.sides[sight.codes.index(None)].label
+        return f"{_ended(self.pair, sight, cause)}; {late} was ended {duration(self.limits.grace_s)} later", cause
 
     def _stalled(self, sight: Sight) -> tuple[str, int | None]:
         signs = (sight.log_bytes, sight.codes, [(run.state, run.phase, run.global_step) for run in sight.runs])
@@ -230,7 +227,10 @@ def _suspects(sight: Sight) -> list[int]:
 
 def _ended(pair: Pair, sight: Sight, which: int) -> str:
     run, code, label = sight.runs[which], sight.codes[which], pair.sides[which].label
-    how = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with status {code}"
+    if code is None:
+        how = run.state.words
+    else:
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
     if run.state is RunState.NO_RUN:
         return f"{label} {how} before it took part"
     step = "" if run.global_step is None else f" in step {run.global_step}"
