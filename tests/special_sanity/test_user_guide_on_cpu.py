@@ -23,6 +23,7 @@ from verl.crosscheck.cli.app import main
 from verl.crosscheck.diagnosis import limits
 from verl.crosscheck.diagnosis.findings import Aspect, Phase, State
 from verl.crosscheck.evidence.step import Detail
+from verl.crosscheck.report.exit_status import EXIT_STATUS
 from verl.crosscheck.settings import checked_weight_change
 from verl.trainer.config import TrainerConfig
 
@@ -173,7 +174,8 @@ def test_upstreams_parameters_with_their_defaults(language):
 
 @each_language
 def test_every_verdict_aspect_and_state(language):
-    assert [span(row[1]) for row in table(language, "report.md", "rollout")] == [phase.value for phase in Phase]
+    verdicts = next(rows[1:] for rows in tables_of(language, "report.md") if "`phase`" in rows[0][1])
+    assert {span(row[1]): int(row[2]) for row in verdicts} == {each.value: EXIT_STATUS[each] for each in Phase}
     assert [span(row[0]) for row in table(language, "report.md", "`inputs`")] == [aspect.value for aspect in Aspect]
     assert [span(row[0]) for row in table(language, "report.md", "`agree`")] == [state.value for state in State]
 
