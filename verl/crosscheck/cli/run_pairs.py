@@ -25,7 +25,7 @@ from verl.crosscheck.clock import Clock, SystemClock
 from verl.crosscheck.errors import CrossCheckError, DirectoryError
 from verl.crosscheck.exchange.directory import PRIVATE_MODE, open_directory
 from verl.crosscheck.pair.commands import doubts, require_found
-from verl.crosscheck.pair.plan import Pair, Request, pairs, require_own_ports, shared_devices
+from verl.crosscheck.pair.plan import Pair, Request, pairs, require_own_ports, script, shared_devices
 from verl.crosscheck.pair.process import TrainingRun, end_all, start
 from verl.crosscheck.pair.signals import Signals
 from verl.crosscheck.pair.watch import END_GRACE_S, Limits, Outcome, Sight, follow
@@ -70,9 +70,7 @@ def print_commands(request: Request, language: str) -> None:
         out.print(data("# Start both at about the same time; each waits for the other."), soft_wrap=True)
         for side in pair.sides:
             out.print(data(f"\n# {side.label}", "bold"))
-            for name, value in side.env.items():
-                out.print(data(f"export {name}={shlex.quote(value)}"), soft_wrap=True)
-            out.print(data(side.command.line(side.overrides)), soft_wrap=True)
+            out.print(data(script(side, side.overrides)), soft_wrap=True)
         out.print(
             data(f"\n# To look on: verl-crosscheck status {shlex.quote(str(pair.exchange))} --watch\n"), soft_wrap=True
         )

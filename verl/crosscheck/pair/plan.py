@@ -5,13 +5,14 @@
 Names on the disk:
 
     DIR/scenario_1, DIR/scenario_2, DIR/control     exchange directories, one for each pair of runs
-    OUT/runs/scenario_1/a/run.log ...               what the runs of a pair leave beside the exchange
+    OUT/runs/scenario_1/a/run.log, command.sh ...   what the runs of a pair leave beside the exchange
     OUT/report.html, OUT/report.json                the report
 """
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,6 +112,12 @@ def pairs(request: Request) -> list[Pair]:
     """The pairs of a request, in the order in which they run: the control first, where faults in the set-up show."""
     control = [_control(request)] if request.control else []
     return control + [_scenario(request, number) for number in request.scenarios]
+
+
+def script(side: Side, overrides: Sequence[str]) -> str:
+    """What a person types to start a run of this side."""
+    exports = [f"export {name}={shlex.quote(value)}" for name, value in side.env.items()]
+    return "\n".join([*exports, side.command.line(overrides)])
 
 
 def require_own_ports(pair: Pair) -> None:

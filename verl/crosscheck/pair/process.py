@@ -26,7 +26,7 @@ import psutil
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.overrides import assignment
 from verl.crosscheck.pair.commands import runs_program
-from verl.crosscheck.pair.plan import Side
+from verl.crosscheck.pair.plan import Side, script
 
 MARK = "VERL_CROSSCHECK_RUN"
 """Environment variable by which processes of a run are known."""
@@ -149,9 +149,8 @@ def start(side: Side, inherited: Mapping[str, str] | None = None) -> TrainingRun
     if "RAY_ADDRESS" not in env:
         ray_dir = _ray_dir(env)
         overrides.append(assignment("ray_kwargs.ray_init._temp_dir", str(ray_dir), known=False))
+    _write_down(side, overrides)
     with side.log.open("wb") as log:
-        log.write(f"$ {side.command.line(overrides)}\n".encode())
-        log.flush()
         process = subprocess.Popen(
             side.command.argv(overrides),
             env=env,
@@ -161,6 +160,13 @@ def start(side: Side, inherited: Mapping[str, str] | None = None) -> TrainingRun
             start_new_session=True,
         )
     return TrainingRun(side, process, mark, ray_dir)
+
+
+def _write_down(side: Side, overrides: Sequence[str]) -> None:
+    """Keep what was started, for its owner alone: commands and variables may hold secrets."""
+    path = side.folder / "command.sh"
+    path.touch(mode=0o600)
+    path.write_text(f"{script(side, overrides)}\n", encoding="utf-8")
 
 
 def environment(side: Side, inherited: Mapping[str, str], mark: str) -> dict[str, str]:
