@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two real training runs on this machine, cross-checking each other; their progress side by side, then the ledger.
 
-    python -m recipe.crosscheck.demo [--scenario 1|2] [--steps N] [--out DIR]
+    python -m recipe.crosscheck.demo [--scenario 1|2] [--fault PLAN|none] [--steps N] [--out DIR]
 
-In scenario 1 run A keeps its own rollout and takes B's weights, in scenario 2 run A keeps its own training and takes
-B's rollouts. Both end cleanly whatever happens, also on Ctrl-C.
+Run A has a fault, unless told otherwise. In scenario 1 it keeps its own rollout and takes B's weights, in scenario 2 it
+keeps its own training and takes B's rollouts. Both runs end cleanly whatever happens, also on Ctrl-C.
 """
 
 from __future__ import annotations
@@ -30,11 +30,15 @@ from rich.table import Table
 from rich.text import Text
 
 from recipe.crosscheck import demo_task, launch, make_data
+from recipe.crosscheck.faults import plan
+from recipe.crosscheck.faults.catalogue import CATALOGUE
 from recipe.crosscheck.ledger import StepTimes, exchange_s
 from verl.crosscheck import installation
 
 MODES = {1: {"a": "ckpt", "b": "rollout"}, 2: {"a": "rollout", "b": "ckpt"}}
 """By scenario: the mode of each run."""
+
+DEFAULT_FAULT = "stale_weights"
 
 DEFAULT_OUT = Path(__file__).parents[2] / "outputs" / "demo"
 MARKER = ".verl-crosscheck-demo"
@@ -66,6 +70,8 @@ def main(arguments: list[str] | None = None) -> int:
             installation.require_active()
             args = parse(arguments)
             with claimed(args.out):
+                for planted in args.fault.faults:
+                    tell(console, Text(f"Planted in run A: {planted.sentence}."))
                 runs = play(args, console, stop)
                 show(args, console, runs)
         except KeyboardInterrupt:
@@ -115,6 +121,7 @@ def tell(console: Console, text: Text) -> None:
 def show(args: argparse.Namespace, console: Console, runs: dict[str, launch.Run]) -> None:
     """Write `summary.json` and show what is in it."""
     summary = summarise({name: run.steps for name, run in runs.items()}, args.scenario)
+    summary["fault"] = str(args.fault) or None
     path = args.out / "summary.json"
     path.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     console.print(table(summary))
@@ -123,13 +130,22 @@ def show(args: argparse.Namespace, console: Console, runs: dict[str, launch.Run]
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Two training runs that exchange rollouts and checkpoints.")
+    parser = argparse.ArgumentParser(
+        description="Two training runs that exchange rollouts and checkpoints.",
+        epilog=f"Faults: {', '.join(CATALOGUE)}.",
+    )
     parser.add_argument(
         "--scenario",
         type=int,
         choices=sorted(MODES),
         default=1,
         help="1 (default): A in mode ckpt; 2: A in mode rollout",
+    )
+    parser.add_argument(
+        "--fault",
+        metavar="PLAN",
+        default=DEFAULT_FAULT,
+        help=f"what to plant in run A: {plan.SYNTAX}; or none (default: {DEFAULT_FAULT})",
     )
     parser.add_argument("--steps", type=int, default=4, help="training steps, at least 2 (default: 4)")
     parser.add_argument(
@@ -141,6 +157,10 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     args = parser.parse_args(arguments)
     if args.steps < 2:
         parser.error("--steps: at least 2, since the first step's wait is for the other run to start")
+    try:
+        args.fault = plan.parse(args.fault)
+    except plan.PlanError as e:
+        parser.error(f"--fault: {e}")
     args.out = args.out.resolve()
     if re.search(r"[*?\[\]]|::", str(args.out)):
         parser.error(f"--out {args.out}: the data set's reader takes * ? [ ] and :: for patterns. Name another folder")
@@ -186,7 +206,7 @@ def play(args: argparse.Namespace, console: Console, stop: Stop) -> dict[str, la
     """
     runs: dict[str, launch.Run] = {}
     try:
-        start(runs, args.out, args.scenario, args.steps, stop)
+        start(runs, args, stop)
         follow(runs, args.scenario, args.steps, console, stop)
     finally:
         if any(run.poll() is None for run in runs.values()):
@@ -198,20 +218,23 @@ def play(args: argparse.Namespace, console: Console, stop: Stop) -> dict[str, la
     return runs
 
 
-def start(runs: dict[str, launch.Run], out: Path, scenario: int, steps: int, stop: Stop) -> None:
-    """Start both runs in folders below `out`, each noted in `runs` as soon as it is there."""
-    data = make_data.write(out / "data")
-    for name, mode in MODES[scenario].items():
+def start(runs: dict[str, launch.Run], args: argparse.Namespace, stop: Stop) -> None:
+    """Start both runs in folders below `args.out`, each noted in `runs` as soon as it is there."""
+    data = make_data.write(args.out / "data")
+    for name, mode in MODES[args.scenario].items():
+        planted = args.fault if name == "a" else plan.Plan()
         overrides = [
             *demo_task.overrides(data),
+            *plan.settings(args.fault),
+            *plan.overrides(planted),
             f"trainer.experiment_name={name}",
-            f"trainer.total_training_steps={steps}",
+            f"trainer.total_training_steps={args.steps}",
             f"trainer.share_data={mode}",
-            launch.override("trainer.share_data_dir", out / "share"),
+            launch.override("trainer.share_data_dir", args.out / "share"),
             "trainer.share_data_timeout_s=300",
         ]
         stop.check()
-        runs[name] = launch.start(out / name, overrides)
+        runs[name] = launch.start(args.out / name, overrides, env=plan.environment(planted))
 
 
 def follow(runs: dict[str, launch.Run], scenario: int, steps: int, console: Console, stop: Stop) -> None:
@@ -324,13 +347,18 @@ def table(summary: dict[str, Any]) -> Table:
             shown.add_row(
                 str(each["step"]) if name == "a" else "",
                 f"{name.upper()} {summary[name]['mode']}",
-                f"{each['grad_norm']:.6f}",
-                f"{each['loss']:+.2e}",
-                f"{each['reward']:.4f}",
+                number(each["grad_norm"], ".6f"),
+                number(each["loss"], "+.2e"),
+                number(each["reward"], ".4f"),
                 *(seconds(each[key]) for key in ("work_s", "wait_s", "save_s", "load_s", "exchange_s")),
                 end_section=name == "b",
             )
     return shown
+
+
+def number(value: float | None, form: str) -> str:
+    """`value` in the given form; upstream logs null in place of what is not finite."""
+    return "not finite" if value is None else format(value, form)
 
 
 def seconds(value: float | None) -> str:
