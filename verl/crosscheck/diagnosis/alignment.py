@@ -7,18 +7,18 @@ Each run keeps rows in the order of their identity, and perhaps not all; a row h
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from verl.crosscheck.diagnosis.distances import Block
+from verl.crosscheck.diagnosis.distances import Column, Scratch
 from verl.crosscheck.evidence.step import MASK, StepEvidence
 
-BLOCK_TOKENS = 1 << 16
-"""Tokens of a block, at least: 256 KiB of float32 for each of the handful of arrays that are in use at once."""
+BLOCK_TOKENS = 1 << 17
+"""Tokens of a block, at least: 512 KiB of float32 for each of the handful of arrays that are in use at once."""
 
 Ints = npt.NDArray[np.int64]
 
@@ -73,16 +73,31 @@ class Alignment:
             )
         return None if not self.lengths_differ else f"{self.lengths_differ} rows have other lengths in the two runs"
 
-    def blocks(self, p: Source, q: Source) -> Iterator[Block]:
-        """Both columns, tokens of the mask alone; the mask is what both runs train on."""
+    def blocks(self, sources: Collection[Source]) -> Iterator[tuple[dict[Source, Column], Ints]]:
+        """Columns of log-probs block by block, tokens of the mask alone, and how many tokens each row has of them. The
+        mask is what both runs train on.
+
+        A block is valid until the next one is asked for."""
+        scratch = Scratch()
         for first, last in _spans(self.lengths):
             rows = slice(first, last)
             mask = self._mask(rows)
-            one, other = self._tokens(p, rows), self._tokens(q, rows)
-            if mask is None:
-                yield Block(one, other, self.lengths[rows])
-            else:
-                yield Block(one[mask], other[mask], _count(mask, self.lengths[rows]))
+            columns = {source: self._tokens(source, rows) for source in sources}
+            counts = self.lengths[rows]
+            if mask is not None:
+                chosen = np.flatnonzero(mask)
+                columns = {
+                    source: column.take(chosen, out=scratch.array(("log_prob", source), chosen.size), mode="clip")
+                    for source, column in columns.items()
+                }
+                counts = _count(mask, counts)
+            yield (
+                {
+                    source: Column(column, scratch.array(("prob", source), column.size))
+                    for source, column in columns.items()
+                },
+                counts,
+            )
 
     def mask_diff_rows(self) -> int | None:
         """Rows in which the two masks differ; None if a run recorded none."""

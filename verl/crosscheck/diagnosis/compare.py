@@ -21,6 +21,8 @@ from verl.crosscheck.diagnosis.training_checks import (
 )
 from verl.crosscheck.evidence.step import StepEvidence
 
+NO_ROW = "the two runs have no row in common"
+
 
 def compare_step(sampler: StepEvidence, taker: StepEvidence, limits: Limits) -> StepComparison:
     """What agrees between two runs in a step, what does not, and what could not be compared.
@@ -37,7 +39,7 @@ def compare_step(sampler: StepEvidence, taker: StepEvidence, limits: Limits) -> 
         raise ValueError(f"step {sampler.global_step} of the sampler and step {taker.global_step} of the taker")
     start_s = time.perf_counter()
     rows = Alignment(sampler, taker)
-    compared = {aspect: _log_probs(aspect, rows) for aspect in LOG_PROBS}
+    compared = _log_probs(rows)
     findings = [
         *input_findings(rows),
         *(finding for each in compared.values() for finding in each.findings),
@@ -60,15 +62,15 @@ def compare_step(sampler: StepEvidence, taker: StepEvidence, limits: Limits) -> 
     )
 
 
-def _log_probs(aspect: Aspect, rows: Alignment) -> Compared:
-    if not rows.rows:
-        return Compared((missing(aspect, "logprob_abs_diff_mean", "the two runs have no row in common"),))
-    return compare_log_probs(aspect, rows)
+def _log_probs(rows: Alignment) -> dict[Aspect, Compared]:
+    if rows.rows:
+        return compare_log_probs(rows)
+    return {aspect: Compared((missing(aspect, "logprob_abs_diff_mean", NO_ROW),)) for aspect in LOG_PROBS}
 
 
 def _of_rows(rows: Alignment) -> list[Finding]:
     if not rows.rows:
-        return [missing(Aspect.SAMPLING, "surprise_gap_mean", "the two runs have no row in common")]
+        return [missing(Aspect.SAMPLING, "surprise_gap_mean", NO_ROW)]
     return sampling_findings(rows)
 
 

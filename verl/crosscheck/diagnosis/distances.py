@@ -10,19 +10,69 @@ Work is done in float32, block by block, so that a step of millions of tokens st
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float32]
-Bools = npt.NDArray[np.bool_]
+Doubles = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 MAX_LOG_RATIO = 20.0
 """Log-ratios are cut here before they are exponentiated: exp(20) is 5e8, beyond any limit, and finite in float32."""
 LN_2 = float(np.log(2.0))
+SMALL_LOG_PROB = -30.0
+"""Below, a probability is too small for ratios of probabilities in float32."""
+LEAST_SPREAD = 1e-4
+"""Standard deviation of probabilities below which sums of float32 know no correlation."""
+
+
+class Scratch:
+    """Memory that one block after the other uses: fresh pages for each array would cost more than the arithmetic."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[Hashable, Floats] = {}
+
+    def array(self, name: Hashable, size: int) -> Floats:
+        """[size] of any content, valid until the same name is asked for again."""
+        found = self._buffers.get(name)
+        if found is None or found.size < size:
+            found = self._buffers[name] = np.empty(size, np.float32)
+        return found[:size]
+
+
+class Column:
+    """Log-probs of a block by one engine [N], and what several comparisons need of them.
+
+    Args:
+        log_prob: of each token.
+        room: where probabilities are put [N]; None makes an array.
+    """
+
+    def __init__(self, log_prob: Floats, room: Floats | None = None) -> None:
+        self.log_prob, self._room = log_prob, room
+
+    @cached_property
+    def prob(self) -> Floats:
+        found: Floats = np.exp(self.log_prob, out=self._room)
+        return found
+
+    @cached_property
+    def lowest(self) -> float:
+        return float(self.log_prob.min(initial=0.0))
+
+    @cached_property
+    def zeros(self) -> int:
+        """Tokens whose log-prob is exactly 0."""
+        return int(np.count_nonzero(self.log_prob == 0))
+
+    @cached_property
+    def moments(self) -> tuple[float, float]:
+        """Sum of the probabilities and of their squares."""
+        return float(self.prob.sum()), float(np.dot(self.prob, self.prob))
 
 
 @dataclass(frozen=True)
@@ -34,14 +84,14 @@ class Distances:
     nonfinite: tuple[int, int]
     """Tokens of the mask that are NaN or infinite in p and in q."""
     all_zero: tuple[bool, bool]
-    """Whether p and q are 0 in every token: an engine that computed nothing."""
+    """Whether p and q are 0 in every finite token: an engine that computed nothing."""
     values: Mapping[str, float]
     """By quantity, as `findings.Finding` names them."""
-    row_sums: npt.NDArray[np.float64]
-    """[R] sum of the absolute difference of each row; NaN where a token is not finite."""
-    row_maxima: npt.NDArray[np.float64]
+    row_sums: Doubles
+    """[R] sum of the absolute difference of each row; not finite where a token is not."""
+    row_maxima: Doubles
     """[R] largest absolute difference of each row; 0 in rows without tokens."""
-    row_tokens: npt.NDArray[np.int64]
+    row_tokens: Ints
     """[R] tokens of the mask in each row."""
 
 
@@ -51,137 +101,146 @@ class Block:
 
     p: Floats
     q: Floats
-    row_tokens: npt.NDArray[np.int64]
+    row_tokens: Ints
 
 
-class _Sums:
-    """What a distance needs of all blocks."""
+class Accumulator:
+    """Distances of one pair of engines, from one block of rows after the other."""
 
     def __init__(self) -> None:
-        self.tokens = self.finite = self.beyond_2 = self.zeros = 0
-        self.nonfinite = [0, 0]
-        self.nonzero = [False, False]
-        self.abs = self.signed = self.prob_abs = self.k3 = self.exp_abs = 0.0
-        self.max = 0.0
-        self.moments = np.zeros(5)
-        """Sums of p, q, p*p, q*q, p*q, of probabilities."""
+        self._tokens = self._finite = self._beyond_2 = self._zeros = 0
+        self._nonfinite = [0, 0]
+        self._nonzero = [False, False]
+        self._abs = self._signed = self._max = self._prob_abs = self._k3 = self._exp_abs = 0.0
+        self._moments = np.zeros(5)
+        self._scratch = Scratch()
+        self._rows: list[tuple[Doubles, Doubles, Ints]] = []
 
-    def add(self, p: Floats, q: Floats) -> Floats:
-        """Count a block's tokens; returns their absolute differences [N]."""
-        diff = q - p
-        abs_diff: Floats = np.abs(diff)
+    def add(self, p: Column, q: Column, row_tokens: Ints) -> None:
+        """Count a block.
+
+        Args:
+            p, q: log-probs of the same tokens [N], row after row.
+            row_tokens: how many of them are each row's; sums to N.
+        """
+        diff, abs_diff = (self._scratch.array(name, p.log_prob.size) for name in ("diff", "abs"))
+        np.subtract(q.log_prob, p.log_prob, out=diff)
+        np.abs(diff, out=abs_diff)
         total = float(abs_diff.sum())
-        self.tokens += p.size
+        self._tokens += diff.size
+        self._rows.append((*_by_row(abs_diff, row_tokens), row_tokens))
         if np.isfinite(total):
             self._add_finite(p, q, diff, abs_diff, total)
         else:
-            self._add_some(p, q)
-        return abs_diff
+            self._add_some(p.log_prob, q.log_prob)
 
     def _add_some(self, p: Floats, q: Floats) -> None:
+        """Leave out what is not finite."""
         fine_p, fine_q = np.isfinite(p), np.isfinite(q)
-        self.nonfinite[0] += int(p.size - fine_p.sum())
-        self.nonfinite[1] += int(q.size - fine_q.sum())
+        self._nonfinite[0] += int(p.size - fine_p.sum())
+        self._nonfinite[1] += int(q.size - fine_q.sum())
         fine = fine_p & fine_q
-        p, q = p[fine], q[fine]
-        if p.size:
-            diff = q - p
+        if fine.any():
+            diff = q[fine] - p[fine]
             abs_diff = np.abs(diff)
-            self._add_finite(p, q, diff, abs_diff, float(abs_diff.sum(dtype=np.float64)))
+            total = float(abs_diff.sum(dtype=np.float64))
+            self._add_finite(Column(p[fine]), Column(q[fine]), diff, abs_diff, total)
 
-    def _add_finite(self, p: Floats, q: Floats, diff: Floats, abs_diff: Floats, total: float) -> None:
-        self.finite += p.size
-        zeros = (int(p.size - np.count_nonzero(p)), int(q.size - np.count_nonzero(q)))
-        self.nonzero = [self.nonzero[0] or zeros[0] < p.size, self.nonzero[1] or zeros[1] < q.size]
-        self.zeros += max(zeros)
-        prob_p, prob_q = np.exp(p), np.exp(q)
-        self.moments += (
-            float(prob_p.sum()),
-            float(prob_q.sum()),
-            float(np.dot(prob_p, prob_p)),
-            float(np.dot(prob_q, prob_q)),
-            float(np.dot(prob_p, prob_q)),
-        )
+    def _add_finite(self, p: Column, q: Column, diff: Floats, abs_diff: Floats, total: float) -> None:
+        self._finite += diff.size
+        self._nonzero = [self._nonzero[0] or p.zeros < diff.size, self._nonzero[1] or q.zeros < diff.size]
+        self._zeros += max(p.zeros, q.zeros)
+        (sum_p, squares_p), (sum_q, squares_q) = p.moments, q.moments
         if total == 0.0:
-            self.exp_abs += p.size
+            self._moments += (sum_p, sum_q, squares_p, squares_q, squares_p)
+            self._exp_abs += diff.size
             return
-        largest = float(abs_diff.max())
-        signed = float(diff.sum())
-        self.abs += total
-        self.max = max(self.max, largest)
-        self.signed += signed
-        np.subtract(prob_p, prob_q, out=prob_p)
-        self.prob_abs += float(np.abs(prob_p, out=prob_p).sum())
-        self._add_ratios(diff, signed, largest, abs_diff)
-
-    def _add_ratios(self, diff: Floats, signed: float, largest: float, abs_diff: Floats) -> None:
-        if largest > MAX_LOG_RATIO:
-            diff = np.clip(diff, -MAX_LOG_RATIO, MAX_LOG_RATIO)
-            signed = float(diff.sum(dtype=np.float64))
-        ratio = np.exp(diff)
-        self.k3 += float(ratio.sum()) - diff.size - signed
+        self._moments += (sum_p, sum_q, squares_p, squares_q, float(np.dot(p.prob, q.prob)))
+        largest, signed = float(abs_diff.max()), float(diff.sum())
+        self._abs += total
+        self._max = max(self._max, largest)
+        self._signed += signed
         if largest > LN_2:
-            self.beyond_2 += int(np.count_nonzero(abs_diff > LN_2))
-        np.maximum(ratio, np.reciprocal(ratio), out=ratio)
-        self.exp_abs += float(ratio.sum())
+            self._beyond_2 += int(np.count_nonzero(abs_diff > LN_2))
+        np.subtract(p.prob, q.prob, out=abs_diff)
+        self._prob_abs += float(np.abs(abs_diff, out=abs_diff).sum())
+        if largest > MAX_LOG_RATIO:
+            np.clip(diff, -MAX_LOG_RATIO, MAX_LOG_RATIO, out=diff)
+            signed = float(diff.sum(dtype=np.float64))
+        ratio = self._ratio(p, q, diff, largest)
+        self._k3 += float(ratio.sum()) - diff.size - signed
+        np.reciprocal(ratio, out=abs_diff)
+        self._exp_abs += float(np.maximum(ratio, abs_diff, out=ratio).sum())
 
-    def values(self) -> dict[str, float]:
-        """The distances, by quantity; empty without finite tokens."""
-        if not self.finite:
+    def _ratio(self, p: Column, q: Column, diff: Floats, largest: float) -> Floats:
+        """exp(diff); by division where probabilities are large enough, since that is quicker."""
+        found = self._scratch.array("ratio", diff.size)
+        if largest <= MAX_LOG_RATIO and min(p.lowest, q.lowest) > SMALL_LOG_PROB:
+            np.divide(q.prob, p.prob, out=found)
+        else:
+            np.exp(diff, out=found)
+        return found
+
+    def result(self) -> Distances:
+        """Of all blocks so far."""
+        row_sums, row_maxima, row_tokens = (
+            np.concatenate(column) for column in zip(_NO_ROWS, *self._rows, strict=True)
+        )
+        return Distances(
+            tokens=self._tokens,
+            nonfinite=(self._nonfinite[0], self._nonfinite[1]),
+            all_zero=(not self._nonzero[0], not self._nonzero[1]),
+            values=self._values(),
+            row_sums=row_sums,
+            row_maxima=row_maxima,
+            row_tokens=row_tokens,
+        )
+
+    def _values(self) -> dict[str, float]:
+        n = self._finite
+        if not n:
             return {}
-        n = self.finite
-        k1, k3 = -self.signed / n, max(0.0, self.k3 / n)
-        found = {
-            "logprob_abs_diff_mean": self.abs / n,
-            "logprob_abs_diff_max": self.max,
-            "prob_abs_diff_mean": self.prob_abs / n,
+        k1, k3 = -self._signed / n, max(0.0, self._k3 / n)
+        return {
+            "logprob_abs_diff_mean": self._abs / n,
+            "logprob_abs_diff_max": self._max,
+            "prob_abs_diff_mean": self._prob_abs / n,
             "k1": k1,
             "k3": k3,
-            "exp_abs_diff_mean": self.exp_abs / n,
-            "ratio_beyond_2_share": self.beyond_2 / n,
-            "exact_zeros": float(self.zeros),
+            **({"k3_over_k1": k3 / k1} if k1 else {}),
+            "exp_abs_diff_mean": self._exp_abs / n,
+            "ratio_beyond_2_share": self._beyond_2 / n,
+            "exact_zeros": float(self._zeros),
             **self._correlation(),
         }
-        return found | ({"k3_over_k1": k3 / k1} if k1 else {})
 
     def _correlation(self) -> dict[str, float]:
-        """Pearson's, and the smaller standard deviation of the probabilities; no correlation if that is 0."""
-        mean_p, mean_q, pp, qq, pq = self.moments / self.finite
-        variance_p, variance_q = pp - mean_p**2, qq - mean_q**2
+        """Pearson's, and the smaller standard deviation of the probabilities; no correlation if that is next to 0."""
+        mean_p, mean_q, squares_p, squares_q, products = self._moments / self._finite
+        variance_p, variance_q = squares_p - mean_p**2, squares_q - mean_q**2
         spread = float(np.sqrt(max(0.0, min(variance_p, variance_q))))
-        if spread < 1e-4:  # float32 sums know no smaller one
+        if spread < LEAST_SPREAD:
             return {"prob_spread": 0.0}
-        correlation = (pq - mean_p * mean_q) / np.sqrt(variance_p * variance_q)
+        correlation = (products - mean_p * mean_q) / np.sqrt(variance_p * variance_q)
         return {"prob_spread": spread, "pearson": float(np.clip(correlation, -1.0, 1.0))}
-
-
-_NO_ROWS = (np.zeros(0), np.zeros(0), np.zeros(0, np.int64))
 
 
 def distances(blocks: Iterable[Block]) -> Distances:
     """Distances of all blocks together.
 
     Args:
-        blocks: whole rows, in order; each row in one block. Tokens outside of the mask are left out.
+        blocks: whole rows, in order; each row in one block.
     """
-    sums = _Sums()
-    parts: list[tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.int64]]] = []
+    found = Accumulator()
     for block in blocks:
-        abs_diff = sums.add(block.p, block.q)
-        parts.append((*_by_row(abs_diff, block.row_tokens), block.row_tokens))
-    row_sums, row_maxima, row_tokens = (np.concatenate(column) for column in zip(_NO_ROWS, *parts, strict=True))
-    return Distances(
-        tokens=sums.tokens,
-        nonfinite=(sums.nonfinite[0], sums.nonfinite[1]),
-        all_zero=(not sums.nonzero[0], not sums.nonzero[1]),
-        values=sums.values(),
-        row_sums=row_sums,
-        row_maxima=row_maxima,
-        row_tokens=row_tokens,
-    )
+        found.add(Column(block.p), Column(block.q), block.row_tokens)
+    return found.result()
 
 
-def _by_row(abs_diff: Floats, row_tokens: npt.NDArray[np.int64]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+_NO_ROWS = (np.zeros(0), np.zeros(0), np.zeros(0, np.int64))
+
+
+def _by_row(abs_diff: Floats, row_tokens: Ints) -> tuple[Doubles, Doubles]:
     """[R] sum and maximum of each row; 0 in rows without tokens, which `reduceat` would get wrong."""
     totals, maxima = np.zeros(len(row_tokens)), np.zeros(len(row_tokens))
     full = row_tokens > 0

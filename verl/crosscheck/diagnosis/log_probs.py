@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from verl.crosscheck.diagnosis.alignment import Alignment, Source
 from verl.crosscheck.diagnosis.assess import BY_ROWS, broken, measured, missing
-from verl.crosscheck.diagnosis.distances import Distances, distances
+from verl.crosscheck.diagnosis.distances import Accumulator, Distances
 from verl.crosscheck.diagnosis.findings import Aspect, Finding, WorstRow
 from verl.crosscheck.evidence.step import REF, ROLLOUT, TRAIN
 
@@ -54,14 +54,25 @@ class Compared:
     """Tokens that are not finite in either source; None if there are no tokens to look at."""
 
 
-def compare_log_probs(aspect: Aspect, rows: Alignment) -> Compared:
-    """Both log-probs of an aspect, over the rows in common."""
-    pair = SOURCES[aspect]
-    why = [reason for source in pair if (reason := rows.why_no_tokens(source))]
-    if why:
-        return _by_rows(aspect, rows, why[0])
-    found = distances(rows.blocks(*pair))
-    if reason := _unusable(found, pair, rows):
+def compare_log_probs(rows: Alignment) -> dict[Aspect, Compared]:
+    """All aspects of log-probs, over the rows in common; tokens are gone through once."""
+    why = {source: rows.why_no_tokens(source) for pair in SOURCES.values() for source in pair}
+    found = {aspect: Accumulator() for aspect, (p, q) in SOURCES.items() if not why[p] and not why[q]}
+    needed = {source for aspect in found for source in SOURCES[aspect]}
+    for columns, counts in rows.blocks(needed) if found else ():
+        for aspect, accumulator in found.items():
+            p, q = SOURCES[aspect]
+            accumulator.add(columns[p], columns[q], counts)
+    return {
+        aspect: _by_tokens(aspect, rows, found[aspect].result())
+        if aspect in found
+        else _by_rows(aspect, rows, why[p] or why[q] or "")
+        for aspect, (p, q) in SOURCES.items()
+    }
+
+
+def _by_tokens(aspect: Aspect, rows: Alignment, found: Distances) -> Compared:
+    if reason := _unusable(found, SOURCES[aspect], rows):
         return Compared((missing(aspect, "logprob_abs_diff_mean", reason),))
     findings = [measured(aspect, "tokens", found.tokens)]
     findings += [measured(aspect, name, found.values[name]) for name in TOKEN_QUANTITIES if name in found.values]
