@@ -1,6 +1,6 @@
-# shellcheck shell=bash
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
 # What every launch script of this folder has in common. Sourced, not run: it checks the variables and makes OVERRIDES,
 # the Hydra overrides of one side of a cross-check: GRPO with a vLLM rollout.
 #

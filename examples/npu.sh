@@ -1,6 +1,6 @@
-# shellcheck shell=bash
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
 # What the NPU scripts have in common. Sourced, not run. The set_env.sh of CANN's toolkit and of nnal come before.
 
 # Runs that repeat: fixed order of sums in matrix products and in collectives
