@@ -26,7 +26,8 @@ class StepTimes:
 
     Args:
         step_s: the whole step.
-        wait_s, save_s, load_s: in the exchange; identifying prompts counts as loading or saving them.
+        wait_s, save_s, load_s: in the exchange; identifying prompts counts as loading or saving them, recording and
+            comparing a step as saving.
         generate_s: in the own engine; in mode `rollout` the little that the trainer does around the exchange.
         push_s: weights to the own engine.
     """
@@ -51,7 +52,9 @@ class StepTimes:
         return cls(
             step_s=total("step"),
             wait_s=wait_rollout_s + total("share_data/wait_ckpt"),
-            save_s=save_rollout_s + total("share_data/save_ckpt") + (identify_s if save_rollout_s else 0.0),
+            save_s=save_rollout_s
+            + total("share_data/save_ckpt", "share_data/evidence")
+            + (identify_s if save_rollout_s else 0.0),
             load_s=load_rollout_s + total("share_data/load_ckpt") + (identify_s if load_rollout_s else 0.0),
             # The trainer's "gen" spans everything around `generate_sequences`, the exchange of the rollout included.
             generate_s=total("gen") - wait_rollout_s - load_rollout_s - save_rollout_s - identify_s,

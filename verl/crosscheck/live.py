@@ -134,7 +134,7 @@ class LiveSide:
         path = self.layout.ckpt(index)
         evidence = self.witness.observe(observed, index)
         if self.mode is ShareMode.CKPT:
-            self._take_ckpt(path, index, self.witness.watched(load), about)
+            self._take_ckpt(path, index, load, about)
             self.witness.compare(evidence)
         else:
             self.witness.keep_own(evidence)
@@ -145,10 +145,12 @@ class LiveSide:
         self.run.report(f"waiting for {path.name}", updates=index)
         with failure_told(MARK, f"Load ckpt failed from {path} because of "):
             self.times.add("wait_ckpt", self.until_there(path, MANIFEST))
+            self.witness.before_load()
             with self.times.spent("load_ckpt"):
                 self.meeting.require_agreement()
                 self.run.report(f"loading {path.name}")
                 self._load(path, load, about)
+        self.witness.after_load()
         self.run.report_taken("ckpt", index, "pushing weights")
         say(MARK, f"Successfully load ckpt from {path}", "green")
 

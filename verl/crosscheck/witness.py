@@ -73,20 +73,17 @@ class Witness:
                 self._held = self._engine.read()
         return evidence
 
-    def watched(self, load: Load) -> Load:
-        """`load`, a checkpoint's loading, with the change of the weights measured around it."""
-        watch = self._watch
-        if watch is None:
-            return load
-
-        def around(path: str) -> None:
+    def before_load(self) -> None:
+        """Mode `ckpt`: the other run's weights are about to be loaded over the own ones."""
+        if self._watch is not None:
             with self._times.spent("evidence"):
-                watch.before_load()
-            load(path)
-            with self._times.spent("evidence"):
-                self._changes = watch.after_load()
+                self._watch.before_load()
 
-        return around
+    def after_load(self) -> None:
+        """They have been loaded."""
+        if self._watch is not None:
+            with self._times.spent("evidence"):
+                self._changes = self._watch.after_load()
 
     def reloaded(self, load: Load) -> Load:
         """`load` where its weights are this run's own, of before it was resumed: changes count from them."""

@@ -96,7 +96,11 @@ def test_rollout_mode_saves_right_after_the_update(tmp_path, update_log):
     assert update_log == [("update",), ("save", None, 5, None)]
     assert (tmp_path / "ckpt_0" / MANIFEST).exists()
     metrics = output.meta_info["metrics"]
-    assert set(metrics) == {"actor/grad_norm", "timing_s/share_data/save_ckpt"}
+    assert set(metrics) == {
+        "actor/grad_norm",
+        "timing_s/share_data/save_ckpt",
+        "timing_s/share_data/evidence",
+    }
     assert metrics["timing_s/share_data/save_ckpt"] > 0
 
 
@@ -129,8 +133,11 @@ def test_ckpt_mode_loads_right_after_the_update(tmp_path, update_log):
     trainer = make_trainer(make_config(tmp_path, "ckpt"), update_log)
     output = trainer._update_actor(batch(order=(1, 0)))  # balanced otherwise, the same rows
     assert update_log == [("update",), ("load", str(tmp_path / "ckpt_0"), None, False)]
-    timing = {"timing_s/share_data/wait_ckpt", "timing_s/share_data/load_ckpt"}
-    assert set(output.meta_info["metrics"]) == {"actor/grad_norm", *timing}
+    metrics = output.meta_info["metrics"]
+    timing = {f"timing_s/share_data/{name}" for name in ("wait_ckpt", "load_ckpt", "evidence")}
+    assert {name for name in metrics if not name.startswith("crosscheck/")} == {"actor/grad_norm", *timing}
+    # The batch of this test has no masks, so nothing could be compared: that is told, and is not agreement.
+    assert metrics["crosscheck/not_compared"] > 0
 
 
 def test_off_adds_nothing(tmp_path, update_log):
