@@ -216,8 +216,8 @@ def test_the_end_of_a_log(tmp_path):
     assert error_line(log) == "torch.OutOfMemoryError: CUDA out of memory"
     assert last_lines(log, 2)[0] == " 20%|##"
     assert len(last_lines(log, 1)[0]) == 300
-    log.write_text("(TaskRunner pid=9) loading\n")
-    assert last_words(log) == "loading"
+    log.write_text("(TaskRunner pid=9) INFO\tloading\n")
+    assert last_words(log) == "INFO loading"
     log.write_text("bash: line 1: pyhton: command not found\n")
     assert error_line(log) == "bash: line 1: pyhton: command not found"
     log.write_text("An Error of mine is not one\n")

@@ -29,10 +29,9 @@ def page(pair: Pair, sight: Sight) -> RenderableType:
     for side in pair.sides:
         table.add_column(f"{side.label} ({side.mode})", overflow="fold", ratio=1)
     table.add_row("state", *(Text(words, style) for words, style in _states(sight)))
-    table.add_row("doing", *(doing(run) for run in sight.runs))
+    table.add_row("doing", *(Text() if run.state is RunState.STARTING else doing(run) for run in sight.runs))
     table.add_row("step", *(step(run) for run in sight.runs))
-    table.add_row("last printed", *(_last_line(side) for side in pair.sides))
-    return Group(Text(_stopwatch(sight.elapsed_s), "dim"), table)
+    return Group(Text(_stopwatch(sight.elapsed_s), "dim"), table, *map(_last_line, pair.sides))
 
 
 def heading(pair: Pair, number: int, total: int) -> Iterator[RenderableType]:
@@ -100,6 +99,6 @@ def _stopwatch(elapsed_s: float) -> str:
 
 
 def _last_line(side: Side) -> Text:
-    text = data(last_words(side.log), "dim")
+    text = data(f"{side.label} printed: {last_words(side.log)}", "dim")
     text.no_wrap, text.overflow = True, "ellipsis"
     return text

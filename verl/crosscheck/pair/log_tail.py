@@ -23,7 +23,7 @@ def last_lines(path: Path, number: int, longest: int = 300) -> list[str]:
     Args:
         longest: characters of a line, which are cut off beyond; a line of metrics has thousands.
     """
-    lines = [line.rstrip() for line in _read_end(path) if line.strip()][-number:]
+    lines = [line.expandtabs(4).rstrip() for line in _read_end(path) if line.strip()][-number:]
     return [line if len(line) <= longest else f"{line[: longest - 4]} ..." for line in lines]
 
 
