@@ -76,6 +76,46 @@ def test_a_folder_that_reads_as_a_pattern_is_refused(capsys):
     assert "Name another folder" in capsys.readouterr().err
 
 
+def test_a_fault_is_planted_in_run_a_unless_told_otherwise(tmp_path, monkeypatch):
+    started = {}
+
+    def start(folder, overrides, *, env):
+        started[folder.name] = (overrides, env)
+
+    monkeypatch.setattr(demo.launch, "start", start)
+    external = "actor_rollout_ref.model.external_lib=recipe.crosscheck.faults.planted"
+    cases = {
+        "stale_weights@2-": [],
+        "untempered_log_probs@3": ["--fault", "untempered_log_probs@3"],
+        "": ["--fault", "none"],
+    }
+    for text, arguments in cases.items():
+        args = demo.parse(["--out", str(tmp_path), *arguments])
+        assert str(args.fault) == text
+        with demo.Stop() as stop:
+            demo.start({}, args, stop)
+        (a, env_a), (b, env_b) = started["a"], started["b"]
+        assert (external in a) is bool(text) and external not in b
+        assert env_a.get("VERL_CROSSCHECK_FAULTS", "") == text and env_b == {}
+        hot = "actor_rollout_ref.rollout.temperature=1.3"
+        assert (hot in a) is (hot in b) is text.startswith("untempered")
+
+
+def test_a_fault_that_is_not_there_is_explained(capsys):
+    with pytest.raises(SystemExit):
+        demo.parse(["--fault", "stale"])
+    assert "--fault: there is no fault 'stale'. There are: temperature" in capsys.readouterr().err
+
+
+def test_what_is_not_finite_is_shown_as_such():
+    """Upstream's file logger writes null for it."""
+    step = {"step": 1, "grad_norm": None, "loss": 1e-3, "reward": 0.5}
+    step |= dict.fromkeys(("work_s", "wait_s", "save_s", "load_s", "exchange_s"), 1.0)
+    run = {"mode": "ckpt", "steps": [step]}
+    cells = [cell for column in demo.table({"a": run, "b": run}).columns for cell in column.cells]
+    assert cells.count("not finite") == 2 and cells.count("+1.00e-03") == 2
+
+
 def test_a_signal_is_acted_upon_where_nothing_is_half_done():
     with demo.Stop() as stop:
         os.kill(os.getpid(), signal.SIGTERM)
