@@ -103,7 +103,6 @@ def test_a_variable_of_a_side_wins(started, tmp_path):
     assert environment(run.side, {"A": "1"}, "m") == {
         "A": "1",
         "PYTHONUNBUFFERED": "1",
-        "HYDRA_FULL_ERROR": "1",
         "VERL_FILE_LOGGER_PATH": str(run.side.folder / "metrics.jsonl"),
         "TENSORBOARD_DIR": "/tb",
         MARK: "m",

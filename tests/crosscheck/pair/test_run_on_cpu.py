@@ -98,7 +98,7 @@ def test_a_failure_ends_both_and_is_shown(call, report, training, tmp_path):
 
 
 def test_a_command_that_fails_at_once(call, report, training):
-    result = call("--a", training("fails at once"), "--b", training("hangs"), "--dir", "d", "--grace", 0)
+    result = call("--a", training("fails at once"), "--b", training("hangs"), "--dir", "d")
     assert result.exit_code == 1
     assert "A ended with status 3 before it took part" in result.stdout
     assert "ValueError: no such model" in result.stdout

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -69,7 +68,7 @@ def ending(outcome: Outcome) -> Iterator[RenderableType]:
         yield data(outcome.error, "red")
     if outcome.tail:
         yield Text(f"The last lines of the log of {outcome.cause.label}:", "dim")
-        yield Padding(data("\n".join(outcome.tail)), (0, 0, 0, 2))
+        yield data("\n".join(f"  {line}" for line in outcome.tail))
     yield data(f"The whole log: {outcome.cause.log}")
 
 

@@ -176,7 +176,6 @@ def environment(side: Side, inherited: Mapping[str, str], mark: str) -> dict[str
     return {
         **own,
         "PYTHONUNBUFFERED": "1",
-        "HYDRA_FULL_ERROR": "1",
         "VERL_FILE_LOGGER_PATH": str(side.folder / "metrics.jsonl"),
         "TENSORBOARD_DIR": str(side.folder / "tensorboard"),
         **side.env,

@@ -6,6 +6,7 @@ they will not end well. `Attention` decides, from what is seen; `follow` does.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -136,13 +137,17 @@ class Attention:
             if code == 0:
                 return f"{label}'s command ended without taking part: {_passing_on(self.pair.sides[which])}", which
             if code is None and (line := self.unreached(which)):
+                short = textwrap.shorten(line, 80, placeholder=" ...")
                 passing = _passing_on(self.pair.sides[which])
-                return f"{label}'s command started a training without the overrides ({line}): {passing}", which
+                return f"{label}'s command started a training without the overrides ({short}): {passing}", which
         return "", None
 
     def _failed(self, sight: Sight) -> tuple[str, int | None]:
-        if all(code in (None, 0) for code in sight.codes):
+        failed = [which for which, code in enumerate(sight.codes) if code not in (None, 0)]
+        if not failed:
             return "", None
+        if sight.runs[failed[0]].state is RunState.NO_RUN:  # the other one cannot learn of it
+            return _ended(self.pair, sight, failed[0]), failed[0]
         if self._failed_s is None:
             self._failed_s = sight.elapsed_s
         if sight.elapsed_s - self._failed_s < self.limits.grace_s:
