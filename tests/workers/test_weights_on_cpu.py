@@ -18,9 +18,7 @@ import ray
 import torch
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
-from tiny_models import tiny_qwen2
 
-from recipe.crosscheck.make_model import build_tokenizer
 from verl.crosscheck.evidence.step import TensorChange
 from verl.crosscheck.weights.calls import run_on_all
 from verl.crosscheck.weights.detail import ChangeDetail
@@ -73,15 +71,6 @@ class Rank:
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("model")
-    tokenizer = build_tokenizer()
-    tiny_qwen2(vocab_size=len(tokenizer)).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
 def group():
     ray.init(num_cpus=8, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
     with socket.socket() as free:
@@ -119,8 +108,8 @@ def distances(one, other):
 @pytest.mark.parametrize(
     ("kind", "fsdp_size"), [(NEW, RANKS), (LEGACY, RANKS), (LEGACY, 1)], ids=["new", "legacy", "legacy, replicated"]
 )
-def test_changes_are_those_of_the_whole_tensors(group, model, tmp_path, kind, fsdp_size):
-    on_all(group, "put_in", *kind, configure(model, fsdp_size))
+def test_changes_are_those_of_the_whole_tensors(group, model_folder, tmp_path, kind, fsdp_size):
+    on_all(group, "put_in", *kind, configure(model_folder, fsdp_size))
     watch = WeightWatch(group, ChangeDetail.FULL)
     on_all(group, "move", 0.03)
     theirs = whole_weights(group)
@@ -148,8 +137,8 @@ def test_changes_are_those_of_the_whole_tensors(group, model, tmp_path, kind, fs
     assert missing == {} and changes == {n: TensorChange(pytest.approx(own[n], rel=1e-12, abs=0)) for n in own}
 
 
-def test_digests_tell_a_server_that_holds_something_else(group, model):
-    config = configure(model, RANKS)
+def test_digests_tell_a_server_that_holds_something_else(group, model_folder):
+    config = configure(model_folder, RANKS)
     on_all(group, "put_in", *NEW, config)
     replica = HFReplica(0, config.rollout, config.model, gpus_per_node=RANKS)
     asyncio.run(replica.init_hybrid(group))

@@ -5,20 +5,14 @@
 import pytest
 import torch
 from omegaconf import OmegaConf
-from tiny_models import tiny_qwen2
 
-from recipe.crosscheck.make_model import build_tokenizer
 from verl.workers.config import RolloutConfig
 from verl.workers.rollout.hf_server.server import HFServer
 
 
 @pytest.fixture(scope="module")
-def model_config(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("model")
-    tokenizer = build_tokenizer()
-    tiny_qwen2(vocab_size=len(tokenizer)).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return OmegaConf.create({"path": str(folder), "override_config": {"attn_implementation": "sdpa"}})
+def model_config(model_folder):
+    return OmegaConf.create({"path": str(model_folder), "override_config": {"attn_implementation": "sdpa"}})
 
 
 @pytest.fixture
