@@ -29,8 +29,8 @@ PAIRS = {
 """Size of an effect, and how sure it is that there is one: only both together differ."""
 
 NOT_READABLE = (
-    "log-probs of the rollout engine and of the other run's training engine do not agree, so its entropy is not that "
-    "of the distribution that was sampled from"
+    "log-probs of the rollout engine and of the other run's training engine do not agree or were not compared, so its "
+    "entropy may be of another distribution than that which was sampled from"
 )
 TOO_FEW = f"fewer than {numbers.MIN_TOKENS} response tokens to compare"
 

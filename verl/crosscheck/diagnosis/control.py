@@ -50,7 +50,8 @@ def with_control(limits: Limits, control: Sequence[StepComparison]) -> Limits:
     found = {}
     for key, floor in floors(control).items():
         aspect, _, quantity = key.partition("/")
-        if (base := limits.of(Aspect(aspect), quantity)) is not None:
+        base = limits.of(Aspect(aspect), quantity)
+        if base is not None and (floor > 0 or Aspect(aspect) is not Aspect.UPDATE):
             width = _excess(quantity, base)
             bounded = min(max(factor * floor, numbers.CONTROL_SHRINK * width), factor * numbers.CONTROL_CEILING * width)
             found[key] = _value(quantity, bounded)

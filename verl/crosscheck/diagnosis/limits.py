@@ -145,9 +145,10 @@ keys in attention): Adam makes noise of full size of it."""
 
 CONTROL_FACTOR, CONTROL_FACTOR_SHORT, CONTROL_ENOUGH = 1.5, 2.0, 8
 """A limit is the control's floor times the first, or times the second below that many steps."""
-CONTROL_SHRINK = 0.2
+CONTROL_SHRINK = 0.3
 """The least share of the profile's limit that a control leaves: equal machines give a floor of exactly 0, and rounding
-in another order of work must not be accused then."""
+in another order of work must not be accused then. Limits of the update are left whole by a floor of 0, since Adam makes
+much of little rounding."""
 CONTROL_CEILING = 3.0
 """Times the profile's limit. A floor above is no noise: then the healthy run disagrees with itself."""
 CONTROL_OUTLIER = 3.0

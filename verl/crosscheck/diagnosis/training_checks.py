@@ -71,7 +71,7 @@ def _rows_finding(rows: Alignment) -> Finding:
 
 
 def _mask_finding(rows: Alignment) -> Finding:
-    differ = rows.mask_diff_rows()
+    differ = rows.mask_diff_rows() if rows.rows else None
     if differ is None:
         counts = [rows.column(taker, "mask_tokens") for taker in (False, True)]
         if counts[0] is None or counts[1] is None or not rows.rows:

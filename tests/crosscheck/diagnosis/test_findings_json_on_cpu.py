@@ -1,0 +1,128 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""Comparisons and verdicts survive JSON, and what is none of them is refused."""
+
+import json
+import math
+
+import pytest
+
+from verl.crosscheck.diagnosis.findings import (
+    Aspect,
+    Evidence,
+    Finding,
+    Phase,
+    State,
+    StepComparison,
+    Sureness,
+    Verdict,
+    WorstRow,
+)
+from verl.crosscheck.diagnosis.findings_json import from_json, to_json
+from verl.crosscheck.errors import DamagedError
+
+FINDINGS = (
+    Finding(Aspect.FORWARD, "k3", State.DIFFER, 0.5, 0.005, True, "where"),
+    Finding(Aspect.FORWARD, "pearson", State.AGREE, 0.99, 0.98, False),
+    Finding(Aspect.SYNC, "tensors_out_of_sync", State.MISSING, reason="why"),
+)
+COMPARISON = StepComparison(
+    3,
+    2,
+    64,
+    1000,
+    FINDINGS,
+    (WorstRow(2**64 - 1, Aspect.FORWARD, 0.25, 2.0),),
+    {"layers.0": 0.5},
+    {"reward": (0.5, None)},
+    0.01,
+)
+VERDICT = Verdict(
+    Phase.BOTH,
+    Sureness.FAIR,
+    3,
+    8,
+    ("update_differs",),
+    (Evidence(1, 3, FINDINGS[0]),),
+    {"sync/tensors_out_of_sync": "why"},
+    ("get_control",),
+    {"phases": {"rollout": {"steps": [3, 4]}}},
+)
+
+
+@pytest.mark.parametrize("found", [COMPARISON, VERDICT])
+def test_there_and_back(found):
+    text = json.dumps(to_json(found), allow_nan=False)
+    assert from_json(json.loads(text)) == found
+
+
+def test_numbers_that_json_lacks():
+    odd = StepComparison(
+        1,
+        0,
+        1,
+        1,
+        (Finding(Aspect.UPDATE, "x", State.DIFFER, math.inf, 0.1),),
+        outcomes={"loss": (math.nan, -math.inf)},
+    )
+    back = from_json(json.loads(json.dumps(to_json(odd), allow_nan=False)))
+    assert back.findings == odd.findings
+    assert math.isnan(back.outcomes["loss"][0]) and back.outcomes["loss"][1] == -math.inf
+
+
+def test_no_first_step():
+    from dataclasses import replace
+
+    none = replace(VERDICT, first_step=None)
+    assert from_json(to_json(none)).first_step is None
+
+
+def test_unknown_keys_are_ignored():
+    data = to_json(COMPARISON)
+    data["of_tomorrow"] = 1
+    data["findings"][0]["of_tomorrow"] = 1
+    assert from_json(data) == COMPARISON
+
+
+def put(path, value):
+    def change(data):
+        *way, last = path
+        for key in way:
+            data = data[key]
+        data[last] = value
+
+    return change
+
+
+BAD = {
+    "kind": (put(["kind"], "poem"), "kind is 'poem', expected step_comparison or verdict"),
+    "aspect": (put(["findings", 0, "aspect"], "mood"), "aspect is 'mood', expected one of inputs, rollout_taker"),
+    "state": (put(["findings", 0, "state"], None), "state is None"),
+    "value": (put(["findings", 0, "value"], "much"), "value is 'much', expected a number"),
+    "bool": (put(["findings", 0, "value"], True), "value is True, expected a number"),
+    "above": (put(["findings", 0, "above_is_bad"], 1), "above_is_bad is 1, expected true or false"),
+    "step": (put(["global_step"], 1.5), "global_step is 1.5, expected an integer"),
+    "findings": (put(["findings"], {}), "findings is dict, expected a list"),
+    "a finding": (put(["findings", 0], 3), "a finding is int, expected an object"),
+    "row": (put(["worst_rows", 0, "row_id"], "xyz"), "row_id is 'xyz', expected hexadecimal"),
+    "outcome": (put(["outcomes", "reward"], [1]), r"outcomes.reward is \[1\], expected two numbers"),
+    "changes": (put(["changes"], None), "changes is NoneType, expected an object"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_is_not_a_comparison_is_refused(case):
+    change, message = BAD[case]
+    data = to_json(COMPARISON)
+    change(data)
+    with pytest.raises(DamagedError, match=message):
+        from_json(data)
+
+
+def test_what_is_not_a_verdict_is_refused():
+    data = to_json(VERDICT)
+    data["phase"] = "lunch"
+    with pytest.raises(DamagedError, match="phase is 'lunch'"):
+        from_json(data)
+    with pytest.raises(DamagedError, match="it is list, expected an object"):
+        from_json([])

@@ -1,0 +1,355 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""The decision table: what is concluded from which states, and above all what is not."""
+
+import pytest
+
+from verl.crosscheck.diagnosis.findings import Aspect, Finding, Phase, State, StepComparison, Sureness
+from verl.crosscheck.diagnosis.limits import profile
+from verl.crosscheck.diagnosis.reasons import Because, Next
+from verl.crosscheck.diagnosis.verdict import judge, judge_step
+
+LIMITS = profile("dense_bf16")
+AGREE, DIFFER, MISSING = State.AGREE, State.DIFFER, State.MISSING
+YES, NO, NOT = AGREE, DIFFER, MISSING
+
+WHAT = {
+    Aspect.INPUTS: ("reward_rel_diff_max", 0.0, 1.0),
+    Aspect.ROLLOUT_TAKER: ("logprob_abs_diff_mean", 0.01, 0.5),
+    Aspect.ROLLOUT_SAMPLER: ("logprob_abs_diff_mean", 0.01, 0.5),
+    Aspect.FORWARD: ("logprob_abs_diff_mean", 0.0, 0.5),
+    Aspect.REFERENCE: ("logprob_abs_diff_mean", 0.0, 0.5),
+    Aspect.SYNC: ("tensors_out_of_sync", 0.0, 2.0),
+    Aspect.ENDING: ("unfinished_share", 0.0, 0.5),
+    Aspect.UPDATE: ("grad_norm_rel_diff", 0.0, 9.0),
+}
+"""A quantity of each aspect, and its value where it agrees and where it differs."""
+
+
+def step(number=1, *, rows=64, extra=(), outcomes=None, **states):
+    """A comparison in which everything agrees but what is given, by the name of its aspect."""
+    findings = []
+    for aspect, (quantity, good, bad) in WHAT.items():
+        wanted = states.pop(aspect.value, AGREE)
+        value = {AGREE: good, DIFFER: bad, MISSING: None}[wanted]
+        findings.append(Finding(aspect, quantity, wanted, value, reason="not recorded" if value is None else ""))
+    wanted = states.pop("sampling", AGREE)
+    if wanted is MISSING:
+        findings.append(Finding(Aspect.SAMPLING, "surprise_gap_mean", MISSING, reason="not recorded"))
+    else:
+        mean, z = (0.3, 9.0) if wanted is DIFFER else (0.3, 1.0)
+        findings.append(Finding(Aspect.SAMPLING, "surprise_gap_mean", AGREE, mean))
+        findings.append(Finding(Aspect.SAMPLING, "surprise_gap_z", AGREE, z))
+    findings.append(Finding(Aspect.UPDATE, "change_rel_diff", AGREE, 0.0))
+    assert not states, states
+    return StepComparison(number, number - 1, rows, 1000, (*findings, *extra), outcomes=outcomes or {})
+
+
+def nonfinite(who, count=3):
+    return Finding(Aspect.OUTCOME, who, AGREE, float(count))
+
+
+DISAGREES = {"rollout_taker": NO, "rollout_sampler": NO}
+
+ONE_STEP = {
+    # what the step says, whether the reference is known, the verdict, a rule that led to it
+    "all agree": ({}, False, Phase.NO_FAULT, Because.ALL_AGREE),
+    "rollout off, reference healthy": (DISAGREES, True, Phase.ROLLOUT, Because.ROLLOUT_DIFFERS),
+    "rollout off, reference unknown": (DISAGREES, False, Phase.INCONCLUSIVE, Because.CANNOT_TELL_WHICH),
+    "sampling": ({"sampling": NO}, False, Phase.ROLLOUT, Because.SAMPLING_NOT_AS_CLAIMED),
+    "sync": ({"sync": NO}, False, Phase.ROLLOUT, Because.WEIGHTS_NOT_IN_ENGINE),
+    "sync and rollout": ({"sync": NO, **DISAGREES}, False, Phase.ROLLOUT, Because.WEIGHTS_NOT_IN_ENGINE),
+    "ending": ({"ending": NO}, False, Phase.ROLLOUT, Because.RESPONSES_CUT),
+    "rollout nan": (
+        {"extra": [nonfinite("sampler_nonfinite_rollout")]},
+        False,
+        Phase.ROLLOUT,
+        Because.ROLLOUT_NOT_FINITE,
+    ),
+    "forward": (
+        {"forward": NO, "rollout_sampler": NO, "update": NO},
+        False,
+        Phase.TRAINING_FORWARD,
+        Because.UPDATE_FOLLOWS,
+    ),
+    "forward, rollout with B": ({"forward": NO}, False, Phase.TRAINING_FORWARD, Because.ROLLOUT_AGREES_WITH_B),
+    "forward, A with itself": (
+        {"forward": NO, "rollout_taker": NO},
+        True,
+        Phase.TRAINING_FORWARD,
+        Because.FORWARD_INFERRED,
+    ),
+    "forward, A with itself, B unknown": (
+        {"forward": NO, "rollout_taker": NO},
+        False,
+        Phase.TRAINING_FORWARD,
+        Because.FORWARD_DIFFERS,
+    ),
+    "all three apart": ({"forward": NO, **DISAGREES}, True, Phase.BOTH, Because.ROLLOUT_DIFFERS_FROM_ALL),
+    "all three apart, B unknown": (
+        {"forward": NO, **DISAGREES},
+        False,
+        Phase.TRAINING_FORWARD,
+        Because.FORWARD_DIFFERS,
+    ),
+    "forward and its inputs": ({"forward": NO, "inputs": NO}, False, Phase.TRAINING_FORWARD, Because.INPUTS_FOLLOW),
+    "forward and sync": ({"forward": NO, "sync": NO}, False, Phase.BOTH, Because.WEIGHTS_NOT_IN_ENGINE),
+    "reference policy": ({"reference": NO}, False, Phase.TRAINING_FORWARD, Because.REFERENCE_POLICY_DIFFERS),
+    "update": ({"update": NO}, False, Phase.TRAINING_UPDATE, Because.UPDATE_DIFFERS),
+    "update and rollout": ({"update": NO, **DISAGREES}, True, Phase.BOTH, Because.UPDATE_DIFFERS),
+    "update, rollout unclear": ({"update": NO, **DISAGREES}, False, Phase.TRAINING_UPDATE, Because.UPDATE_DIFFERS),
+    "inputs": ({"inputs": NO, "update": NO}, True, Phase.INCONCLUSIVE, Because.INPUTS_DIFFER),
+    "inputs and rollout": ({"inputs": NO, **DISAGREES}, True, Phase.ROLLOUT, Because.ROLLOUT_DIFFERS),
+    "nothing in common": ({"rows": 0, "forward": NO}, True, Phase.INCONCLUSIVE, Because.NO_COMMON_ROWS),
+    "B is nan": (
+        {"forward": NO, "extra": [nonfinite("taker_nonfinite_train")]},
+        True,
+        Phase.INCONCLUSIVE,
+        Because.REFERENCE_NOT_FINITE,
+    ),
+    "A's update is nan": (
+        {"update": NO, "extra": [nonfinite("sampler_nonfinite_update")]},
+        False,
+        Phase.TRAINING_UPDATE,
+        Because.UPDATE_DIFFERS,
+    ),
+    "no rollout log-probs": (
+        {"rollout_taker": NOT, "rollout_sampler": NOT},
+        True,
+        Phase.INCONCLUSIVE,
+        Because.ESSENTIAL_MISSING,
+    ),
+    "no forward": ({"forward": NOT}, True, Phase.INCONCLUSIVE, Because.ESSENTIAL_MISSING),
+    "no update": ({"update": NOT, "extra": []}, True, Phase.NO_FAULT, Because.ALL_AGREE),  # changes are there
+    "update without forward": ({"forward": NOT, "update": NO}, True, Phase.INCONCLUSIVE, Because.FORWARD_UNKNOWN),
+    "rollout without forward": (
+        {"forward": NOT, **DISAGREES},
+        True,
+        Phase.ROLLOUT,
+        Because.ROLLOUT_DIFFERS,
+    ),
+    "forward by inference": (
+        {"forward": NOT, "rollout_taker": NO},
+        True,
+        Phase.TRAINING_FORWARD,
+        Because.FORWARD_INFERRED,
+    ),
+    "sampling not compared": ({"sampling": NOT, "sync": NOT, "ending": NOT}, True, Phase.NO_FAULT, Because.ALL_AGREE),
+}
+
+
+@pytest.mark.parametrize("case", ONE_STEP)
+def test_one_step_of_scenario_1(case):
+    states, healthy, phase, because = ONE_STEP[case]
+    verdict = judge_step(step(3, **states), healthy, LIMITS)
+    assert (verdict.phase, verdict.steps) == (phase, 1)
+    assert because.value in verdict.because
+    accused = phase not in (Phase.NO_FAULT, Phase.INCONCLUSIVE)
+    assert verdict.first_step == (3 if accused else None)
+    assert not accused or verdict.evidence or "nan" in case
+
+
+SCENARIO_2 = {
+    "agree": ({}, Phase.INCONCLUSIVE, Because.ROLLOUT_OF_A_NOT_TESTED),
+    "forward": ({"forward": NO, "rollout_taker": NO}, Phase.TRAINING_FORWARD, Because.ROLLOUT_AGREES_WITH_B),
+    "forward of B": (
+        {"forward": NO, "rollout_sampler": NO},
+        Phase.INCONCLUSIVE,
+        Because.REFERENCE_DISAGREES_WITH_ITSELF,
+    ),
+    "update": ({"update": NO}, Phase.TRAINING_UPDATE, Because.UPDATE_DIFFERS),
+    "B's rollout": (DISAGREES, Phase.INCONCLUSIVE, Because.REFERENCE_DISAGREES_WITH_ITSELF),
+    "B's sampling": ({"sampling": NO}, Phase.INCONCLUSIVE, Because.REFERENCE_ROLLOUT_AT_FAULT),
+    "B is nan": ({"extra": [nonfinite("sampler_nonfinite_train")]}, Phase.INCONCLUSIVE, Because.REFERENCE_NOT_FINITE),
+    "A is nan": (
+        {"forward": NO, "rollout_taker": NO, "extra": [nonfinite("taker_nonfinite_train")]},
+        Phase.TRAINING_FORWARD,
+        Because.FORWARD_DIFFERS,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SCENARIO_2)
+def test_scenario_2_alone(case):
+    states, phase, because = SCENARIO_2[case]
+    for verdict in (
+        judge(scenario_2=[step(1, **states)], limits=LIMITS),
+        judge_step(step(1, **states), False, LIMITS, 2),
+    ):
+        assert verdict.phase is phase
+        assert because.value in verdict.because
+        assert verdict.phase is not Phase.ROLLOUT
+
+
+def steps(count, first=1, **states):
+    return [step(number, **states) for number in range(first, first + count)]
+
+
+def test_nothing_given():
+    verdict = judge(limits=LIMITS)
+    assert (verdict.phase, verdict.because) == (Phase.INCONCLUSIVE, (Because.NO_STEPS.value,))
+    assert verdict.next_actions == (Next.RUN_SCENARIO_1.value,)
+
+
+def test_a_fault_that_starts_later_needs_no_control():
+    verdict = judge(scenario_1=[*steps(3), *steps(2, first=4, **DISAGREES)], limits=LIMITS)
+    assert (verdict.phase, verdict.first_step) == (Phase.ROLLOUT, 4)
+    assert Because.REFERENCE_SHOWN_BY_OTHER_STEPS.value in verdict.because
+    assert verdict.sureness is Sureness.FAIR
+    assert verdict.next_actions[0] == Next.COLLECT_ROLLOUT.value
+    assert Next.GET_CONTROL.value in verdict.next_actions
+
+
+def test_a_fault_from_the_first_step_on_needs_a_control():
+    pair = steps(4, **DISAGREES)
+    verdict = judge(scenario_1=pair, limits=LIMITS)
+    assert (verdict.phase, verdict.first_step) == (Phase.INCONCLUSIVE, None)
+    assert verdict.because == (Because.CANNOT_TELL_WHICH.value,)
+    assert {Next.GET_CONTROL.value, Next.RUN_SCENARIO_2.value} <= set(verdict.next_actions)
+    with_control = judge(scenario_1=pair, control=steps(8), limits=LIMITS)
+    assert (with_control.phase, with_control.first_step) == (Phase.ROLLOUT, 1)
+    assert Because.REFERENCE_SHOWN_BY_CONTROL.value in with_control.because
+    assert with_control.sureness is Sureness.HIGH
+
+
+def test_scenario_2_shows_the_reference():
+    pair = steps(4, **DISAGREES)
+    verdict = judge(scenario_1=pair, scenario_2=steps(4), limits=LIMITS)
+    assert (verdict.phase, verdict.sureness) == (Phase.ROLLOUT, Sureness.HIGH)
+    assert Because.REFERENCE_SHOWN_BY_SCENARIO_2.value in verdict.because
+    shared = judge(scenario_1=pair, scenario_2=steps(4, **DISAGREES), limits=LIMITS)
+    assert shared.phase is Phase.INCONCLUSIVE
+    assert Because.REFERENCE_DISAGREES_WITH_ITSELF.value in shared.because
+    assert Next.CHECK_REFERENCE.value in shared.next_actions
+
+
+def test_a_control_that_disagrees_with_itself_is_no_control():
+    pair = steps(4, **DISAGREES)
+    verdict = judge(scenario_1=pair, control=pair, limits=LIMITS)
+    assert (verdict.phase, verdict.because) == (
+        Phase.INCONCLUSIVE,
+        (Because.REFERENCE_DISAGREES_WITH_ITSELF.value,),
+    )
+    assert verdict.details["reference_disagrees_in"] == [
+        "rollout_taker/logprob_abs_diff_mean",
+        "rollout_sampler/logprob_abs_diff_mean",
+    ]
+
+
+def test_trainings_that_are_not_reproducible_accuse_nobody():
+    verdict = judge(scenario_1=steps(4, forward=NO), control=steps(4, forward=NO), limits=LIMITS)
+    assert verdict.phase is Phase.INCONCLUSIVE
+    assert Because.REFERENCE_DISAGREES_WITH_ITSELF.value in verdict.because
+
+
+def test_faults_of_either_phase_in_different_steps_are_both_told():
+    pair = [*steps(2), step(3, sync=NO), step(4), step(5, update=NO), step(6, forward=NO)]
+    verdict = judge(scenario_1=pair, limits=LIMITS)
+    assert (verdict.phase, verdict.first_step) == (Phase.BOTH, 3)
+    told = {name: each["first_step"] for name, each in verdict.details["phases"].items()}
+    assert told == {"rollout": 3, "training_update": 5, "training_forward": 6}
+
+
+def test_the_first_fault_of_training_gives_the_verdict():
+    verdict = judge(scenario_1=[step(1), step(2, update=NO), step(3, forward=NO)], limits=LIMITS)
+    assert (verdict.phase, verdict.first_step) == (Phase.TRAINING_UPDATE, 2)
+
+
+def test_steps_may_come_in_any_order():
+    pair = [*steps(3), *steps(2, first=4, **DISAGREES)]
+    assert judge(scenario_1=pair[::-1], limits=LIMITS) == judge(scenario_1=pair, limits=LIMITS)
+
+
+def test_a_fault_seen_in_both_scenarios_is_training():
+    faulty = {"forward": NO, "rollout_sampler": NO}
+    verdict = judge(scenario_1=steps(2, **faulty), scenario_2=steps(2, forward=NO, rollout_taker=NO), limits=LIMITS)
+    assert (verdict.phase, verdict.sureness, verdict.first_step) == (Phase.TRAINING_FORWARD, Sureness.HIGH, 1)
+    assert {each.scenario for each in verdict.evidence} == {1}
+    assert Next.COLLECT_ACTOR_FORWARD.value in verdict.next_actions
+
+
+def test_no_fault_is_surer_with_more_compared():
+    assert judge(scenario_1=steps(3), limits=LIMITS).sureness is Sureness.HIGH
+    assert judge(scenario_1=steps(2), limits=LIMITS).sureness is Sureness.FAIR
+    assert judge(scenario_1=steps(3, sync=NOT), limits=LIMITS).sureness is Sureness.FAIR
+
+
+SAMPLING_TOO = ("sampling/surprise_gap_mean", "sampling/surprise_gap_z")
+"""Cannot be read without the log-probs of the rollout engine."""
+
+
+def test_a_gap_in_some_steps_is_told_and_in_many_is_inconclusive():
+    few = judge(scenario_1=[*steps(7), step(8, rollout_taker=NOT)], limits=LIMITS)
+    assert few.phase is Phase.NO_FAULT
+    told = "not recorded (in 1 of 8 steps)"
+    assert few.not_compared["rollout_taker/logprob_abs_diff_mean"] == told
+    assert set(few.not_compared) == {"rollout_taker/logprob_abs_diff_mean", *SAMPLING_TOO}
+    many = judge(scenario_1=[*steps(4), *steps(4, first=5, rollout_taker=NOT)], limits=LIMITS)
+    assert (many.phase, many.because) == (Phase.INCONCLUSIVE, (Because.ESSENTIAL_MISSING.value,))
+    assert many.details["essential_missing"] == ["rollout_taker"]
+    assert Next.SET_CALCULATE_LOG_PROBS.value in many.next_actions
+
+
+def test_what_to_set_where_the_forward_pass_is_missing():
+    verdict = judge(scenario_1=steps(2, forward=NOT, rollout_sampler=NOT, rollout_taker=NOT), limits=LIMITS)
+    assert set(verdict.next_actions) >= {
+        Next.SET_RECOMPUTE_LOG_PROBS.value,
+        Next.SET_EVIDENCE_TOKENS.value,
+        Next.SET_CALCULATE_LOG_PROBS.value,
+    }
+
+
+def test_sums_over_rows_alone_make_for_low_sureness():
+    by_rows = Finding(Aspect.FORWARD, "logprob_row_diff_mean", DIFFER, 0.5)
+    verdict = judge(scenario_1=steps(2, forward=NOT, extra=[by_rows]), limits=LIMITS)
+    assert (verdict.phase, verdict.sureness) == (Phase.TRAINING_FORWARD, Sureness.LOW)
+
+
+def test_weak_evidence_of_one_step_is_fair():
+    slight = Finding(Aspect.UPDATE, "pg_loss_rel_diff", DIFFER, LIMITS.loss_rel_diff * 1.5)
+    once = judge(scenario_1=[*steps(2), step(3, extra=[slight])], limits=LIMITS)
+    assert (once.phase, once.sureness) == (Phase.TRAINING_UPDATE, Sureness.FAIR)
+    twice = judge(scenario_1=[step(1), step(2, extra=[slight]), step(3, extra=[slight])], limits=LIMITS)
+    assert (twice.sureness, twice.first_step) == (Sureness.HIGH, 2)
+
+
+def test_evidence_is_strongest_first():
+    verdict = judge_step(step(1, sync=NO, ending=NO), False, LIMITS)
+    assert [each.finding.quantity for each in verdict.evidence] == ["tensors_out_of_sync", "unfinished_share"]
+
+
+def falling(count, start, end, **states):
+    """Steps whose reward goes from one value to the other."""
+    rewards = [start + (end - start) * at / (count - 1) for at in range(count)]
+    return [step(at + 1, outcomes={"reward": (reward, reward)}, **states) for at, reward in enumerate(rewards)]
+
+
+UNSEEN = {"rollout_taker": NOT, "rollout_sampler": NOT, "forward": NOT}
+OUTCOMES = {
+    "rollout": ((0.8, 0.0), (0.5, 0.8), Phase.ROLLOUT, Because.OUTCOME_ROLLOUT),
+    "training": ((0.5, 0.8), (0.8, 0.0), Phase.TRAINING_FORWARD, Because.OUTCOME_TRAINING),
+    "both": ((0.8, 0.0), (0.8, 0.0), Phase.INCONCLUSIVE, Because.OUTCOME_BOTH),
+    "neither": ((0.5, 0.8), (0.5, 0.8), Phase.INCONCLUSIVE, Because.ESSENTIAL_MISSING),
+}
+
+
+@pytest.mark.parametrize("case", OUTCOMES)
+def test_outcomes_speak_where_log_probs_are_lacking(case):
+    first, second, phase, because = OUTCOMES[case]
+    verdict = judge(scenario_1=falling(12, *first, **UNSEEN), scenario_2=falling(12, *second, **UNSEEN), limits=LIMITS)
+    assert verdict.phase is phase
+    assert because.value in verdict.because
+    assert phase is Phase.INCONCLUSIVE or verdict.sureness is Sureness.LOW
+
+
+def test_outcomes_say_nothing_against_log_probs():
+    verdict = judge(scenario_1=falling(12, 0.8, 0.0), scenario_2=falling(12, 0.5, 0.8), limits=LIMITS)
+    assert verdict.phase is Phase.NO_FAULT
+
+
+def test_missing_is_never_agreement():
+    """Whatever is missing, alone or with others, the verdict is no more than with it."""
+    essential = ("rollout_taker", "forward")
+    for bits in range(1, 4):
+        states = {name: NOT for at, name in enumerate(essential) if bits >> at & 1}
+        assert judge(scenario_1=steps(4, **states), limits=LIMITS).phase is Phase.INCONCLUSIVE
