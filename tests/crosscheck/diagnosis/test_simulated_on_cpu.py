@@ -118,7 +118,7 @@ def test_a_reference_that_shares_the_fault_is_inconclusive():
 
 def test_a_control_finds_what_the_profile_does_not():
     rng = np.random.default_rng(10)
-    healthy, slightly = World(rows=64, noise=BF16), World(rows=64, noise=BF16, engine_off=0.03)
+    healthy, slightly = World(rows=64, noise=BF16), World(rows=64, noise=BF16, engine_off=0.04)
     control = [compared(healthy, rng, number) for number in range(1, 9)]
     pair = [compared(slightly, rng, number) for number in range(1, 4)]
     limits = profile("dense_bf16")
