@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reports of made-up runs, as the loader would give them."""
 
+from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -89,13 +91,27 @@ def a_verdict(phase, scenarios):
     )
 
 
-def a_report(phase=Phase.ROLLOUT, count=8, **plan):
+def a_report(phase=Phase.ROLLOUT, count=8, lean=False, **plan):
+    """With `lean`, two quantities alone, which draws faster."""
     fault = FAULTS.get(phase, "" if phase is Phase.NO_FAULT else STALE)
-    scenarios = (a_scenario(Plan(fault=fault, **plan), count=count),)
-    rows = tuple(some_rows(scenarios[0])) if scenarios[0].steps else ()
-    return Report(a_verdict(phase, scenarios), scenarios, rows, versions={"verl-crosscheck": "0.1.0"})
+    scenario = a_scenario(Plan(fault=fault, **plan), count=count)
+    if lean:
+        kept = ("prob_abs_diff_mean", "grad_norm_rel_diff")
+        steps = [
+            replace(each, outcomes={}, findings=tuple(f for f in each.findings if f.quantity in kept))
+            for each in scenario.steps
+        ]
+        scenario = replace(scenario, steps=tuple(steps))
+    rows = tuple(some_rows(scenario)) if scenario.steps else ()
+    return Report(a_verdict(phase, (scenario,)), (scenario,), rows, versions={"verl-crosscheck": "0.1.0"})
 
 
 @pytest.fixture(scope="session")
 def rollout_report():
     return a_report()
+
+
+@pytest.fixture(scope="session")
+def make_report():
+    """Makes a report of a verdict; each is made once."""
+    return lru_cache(a_report)

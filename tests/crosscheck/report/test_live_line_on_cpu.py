@@ -25,8 +25,8 @@ def test_what_differs_comes_first_with_its_numbers_then_what_agrees_and_what_is_
         )
     )
     assert line == (
-        "step 3, 64 rows, 256 tokens: differs: own rollout to the other run's training (k3 0.0123, limit 0.005, "
-        "pearson 0.9, limit 0.98); agrees: training to training, update (closest to its limit: update, "
+        "step 3, 64 rows, 256 tokens: differs: own rollout to the other run's training (pearson 0.9, limit 0.98, "
+        "k3 0.0123, limit 0.005); agrees: training to training, update (closest to its limit: update, "
         "grad_norm_rel_diff 0.015, limit 0.03); not compared: weight sync"
     )
 

@@ -108,7 +108,7 @@ def _made(pair: Pair, step: int) -> StepComparison | None:
 
 
 def load_evidence(pair: Pair, mode: str, step: int) -> Any:
-    """A run's evidence of a step (`StepEvidence`); None if it is not there, or if it cannot be used and the pair is told."""
+    """A run's `StepEvidence` of a step; None if it is not there, or if it cannot be used, of which the pair is told."""
     path = pair.evidence[mode].get(step)
     if path is None:
         return None

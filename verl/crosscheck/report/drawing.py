@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -87,7 +88,9 @@ def drawn(name: str, width_in: float, height_in: float) -> Iterator[Drawing]:
         yield drawing
         out = io.StringIO()
         no_metadata: dict[str, Any] = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        figure.savefig(out, format="svg", metadata=no_metadata)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Glyph")  # the page's fonts have what matplotlib's lacks
+            figure.savefig(out, format="svg", metadata=no_metadata)
         drawing.svg = _inline(out.getvalue(), name)
 
 

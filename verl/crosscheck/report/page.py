@@ -83,12 +83,13 @@ def _evidence(report: Report, words: Words) -> list[dict[str, str]]:
     rows = []
     for each in report.verdict.evidence[:_SHOWN_EVIDENCE]:
         aspect = words.aspect(each.finding.aspect, each.scenario).name
-        which = f"{words.label('scenario_short', number=each.scenario)}: " if several else ""
+        if several:
+            aspect = words.label("of", whole=words.label("scenario_short", number=each.scenario), part=aspect)
         rows.append(
             {
                 "step": str(each.global_step),
                 "name": words.quantity(each.finding.quantity).name,
-                "aspect": f"{which}{aspect}",
+                "aspect": aspect,
                 "reason": words.reason(each.finding.reason),
                 "value": number(each.finding.value),
                 "limit": bound(each.finding, words),

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from verl.crosscheck.diagnosis.assess import strength
@@ -169,7 +170,8 @@ def _settings(scenario: Scenario, words: Words) -> Facts | None:
         return None
 
     def of(must_agree: bool) -> list[Setting]:
-        return [each for each in scenario.settings if each.must_agree is must_agree]
+        chosen = [each for each in scenario.settings if each.must_agree is must_agree]
+        return [replace(each, reason=words.reason(each.reason)) for each in chosen]
 
     not_compared = [(key, words.reason(why)) for key, why in scenario.settings_not_compared.items()]
     return {"must": of(True), "may": of(False), "not_compared": not_compared}

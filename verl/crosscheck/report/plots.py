@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -18,6 +19,7 @@ LOG_FROM_RATIO = 30.0
 """A logarithmic axis where the largest number that is shown is this many times the smallest."""
 
 _SMALL_IN = (3.6, 1.75)
+_LABEL_CHARS = 14
 _MARKED_STEPS = 60
 """Up to so many steps each has a dot; beyond, only those that differ."""
 
@@ -47,11 +49,18 @@ def quantity_plot(name: str, points: Sequence[tuple[int, Finding]], floor: float
         _limit_line(axes, limits, fit)
         if floor is not None and math.isfinite(floor):
             axes.axhline(fit(floor), color=INK, linewidth=0.9, linestyle=(0, (1, 2)))
-        for step, each in points:
-            if each.state is State.MISSING:
-                axes.axvspan(step - 0.5, step + 0.5, color=LINE, alpha=0.6, linewidth=0)
+        for first, last in _missing_spans(points):
+            axes.axvspan(first - 0.5, last + 0.5, color=LINE, alpha=0.6, linewidth=0)
         _steps_axis(axes, [step for step, _ in points])
     return drawing.svg
+
+
+def _missing_spans(points: Sequence[tuple[int, Finding]]) -> Iterator[tuple[int, int]]:
+    """First and last step of each run of steps in which it was not compared."""
+    for missing, group in groupby(points, key=lambda each: each[1].state is State.MISSING):
+        if missing:
+            steps = [step for step, _ in group]
+            yield steps[0], steps[-1]
 
 
 def _limit_line(axes: Axes, limits: Sequence[tuple[int, float]], fit: Any) -> None:
@@ -110,9 +119,13 @@ def layers_plot(name: str, by_layer: Mapping[str, float], limit: float | None) -
         if limit is not None:
             axes.axhline(fit(limit), color=LIMIT, linewidth=1.2, linestyle=(0, (5, 3)))
         every = max(1, math.ceil(len(values) / 24))
-        axes.set_xticks(range(0, len(values), every), list(by_layer)[::every])
+        axes.set_xticks(range(0, len(values), every), [_label(each) for each in by_layer][::every])
         axes.set_xlim(-0.6, max(len(values), 1) - 0.4)
     return drawing.svg
+
+
+def _label(layer: str) -> str:
+    return "".join(each if each.isprintable() else "?" for each in layer[:_LABEL_CHARS])
 
 
 def _scale(axes: Axes, numbers: Sequence[float]) -> Any:

@@ -31,7 +31,8 @@ def not_compared(report: Report, words: Words) -> list[tuple[str, str]]:
     for each in report.scenarios:
         if each.lacking:
             which = words.label("scenario_short", number=each.number)
-            found.append((f"{which}: {steps_in_words(each.lacking, words)}", words.label("steps_lacking")))
+            lacking = words.label("of", whole=which, part=steps_in_words(each.lacking, words))
+            found.append((lacking, words.label("steps_lacking")))
     return found
 
 
@@ -55,5 +56,5 @@ def subject(name: str, scenario: int, words: Words) -> str:
     aspects = {each.value: each for each in Aspect}
     if first in aspects:
         aspect = words.aspect(aspects[first], scenario).name
-        return f"{aspect}: {words.quantity(rest).name}" if rest else aspect
+        return words.label("of", whole=aspect, part=words.quantity(rest).name) if rest else aspect
     return words.quantity(name).name

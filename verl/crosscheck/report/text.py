@@ -1,6 +1,6 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""A report for the terminal: the verdict, why, the numbers, what to do. What comes from files is shown as plain text."""
+"""A report for the terminal: the verdict, why, the numbers, what to do. What comes from files is shown as it is."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from verl.crosscheck.report.wording.words import Words
 _STYLES = {FAULT: "bold red", OK: "bold green", OPEN: "bold yellow", UNKNOWN: "dim"}
 _CELLS = {
     Cell.AGREE: (SIGNS[OK], "green"),
-    Cell.PARTLY: (SIGNS[OK], "green"),
+    Cell.PARTLY: ("~", "green"),
     Cell.DIFFER: (SIGNS[FAULT], "bold red"),
     Cell.MISSING: (NOTHING, "dim"),
 }
@@ -106,7 +106,8 @@ def _strip(scenario: Scenario, words: Words) -> list[RenderableType]:
         for step in steps:
             line.append(*_CELLS[cell(step, aspect)])
         table.add_row(data(words.aspect(aspect, scenario.number).name), line)
-    return [table]
+    legend = "   ".join(f"{sign} {words.cells[kind]}" for kind, (sign, _) in _CELLS.items())
+    return [table, data(legend, "dim")]
 
 
 def _next(report: Report, words: Words) -> list[RenderableType]:

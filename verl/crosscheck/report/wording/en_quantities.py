@@ -50,6 +50,7 @@ QUANTITIES = {
     ),
     "claim_refuted_nats": Named("claim refuted, in total", "The same over all tokens, in nats."),
     "tensors_out_of_sync": Named("tensors out of sync", "Tensors that the rollout engine holds otherwise than sent."),
+    "tensors_not_matched": Named("tensors on one side only", "Tensors that were sent or are held, and not both."),
     "unfinished_share": Named(
         "responses cut", "Share of responses that end neither at a stop token nor at the length limit."
     ),

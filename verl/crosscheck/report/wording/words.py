@@ -4,8 +4,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from verl.crosscheck.diagnosis.findings import Aspect, Phase, Sureness
@@ -39,9 +38,8 @@ class Words:
     outcomes: Mapping[str, str]
     labels: Mapping[str, str]
     """Headings and single sentences of the page, by what they are for."""
-    reasons: tuple[tuple[re.Pattern[str], str], ...] = ()
-    """Reasons that runs have written, in English, and what they are in this language: whole texts as patterns, with
-    the replacement as `Match.expand` takes it."""
+    translated: Callable[[str], str] = str
+    """A reason that a run has written, in English, in this language."""
 
     def label(self, key: str, **values: object) -> str:
         """A label with its values in place."""
@@ -62,8 +60,4 @@ class Words:
 
     def reason(self, text: str) -> str:
         """What a run wrote, in this language where that is known, else as it is."""
-        for pattern, replacement in self.reasons:
-            match = pattern.fullmatch(text)
-            if match:
-                return match.expand(replacement)
-        return text
+        return self.translated(text)

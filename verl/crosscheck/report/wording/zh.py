@@ -11,10 +11,11 @@ from verl.crosscheck.report.model import Cell
 from verl.crosscheck.report.wording.words import Named, Words
 from verl.crosscheck.report.wording.zh_quantities import OUTCOMES, QUANTITIES
 from verl.crosscheck.report.wording.zh_reasons import BECAUSE, NEXT_ACTIONS
+from verl.crosscheck.report.wording.zh_told import translated
 
 PHASES = {
     Phase.NO_FAULT: Named("未发现故障", "所有比对过的项目在每一步都一致。"),
-    Phase.ROLLOUT: Named("A 的 rollout(推理)阶段有故障", "A 的推理引擎与健康的训练不一致；A 的训练没有嫌疑。"),
+    Phase.ROLLOUT: Named("A 的 rollout（推理）阶段有故障", "A 的推理引擎与健康的训练不一致；A 的训练没有嫌疑。"),
     Phase.TRAINING_FORWARD: Named(
         "A 的训练阶段有故障：前向", "在相同权重、相同 token 下，A 的训练引擎给出的 log-prob 与 B 不同。"
     ),
@@ -81,7 +82,6 @@ LABELS = {
     "scenario_2": "场景 2:B 生成回答并加载 A 的权重，A 用 B 的 rollout 训练",
     "scenario_short": "场景 {number}",
     "recomputed_some": "{steps} 步中有 {count} 步是根据证据重新比对的。",
-    "no_run": "没有 {mode} 模式的任务参与。",
     "strip": "逐步概览",
     "strip_hint": "每列为一步。不一致为红色叉号，未比对为斜线。",
     "distances": "各项差异随训练步的变化",
@@ -92,6 +92,7 @@ LABELS = {
     "steps_lacking": "缺少其中一个任务的证据，或证据无法使用",
     "span": "{first} 到 {last}",
     "steps_listed": "第 {steps} 步",
+    "of": "{whole}：{part}",
     "zero": "每一步都恰为 0：",
     "separator": "；",
     "tokens": "差异最大的回答（逐 token）",
@@ -145,7 +146,7 @@ LABELS = {
     "no_evidence": "没有：没有任何指标超出限值。",
     "page_written": "页面已写入 {path}",
     "phases_of_a": "任务 A 的各阶段",
-    "rollout": "Rollout(推理)",
+    "rollout": "Rollout（推理）",
     "forward": "训练：前向",
     "update": "训练：更新",
     "phase_fault": "有故障",
@@ -164,4 +165,5 @@ WORDS = Words(
     quantities=QUANTITIES,
     outcomes=OUTCOMES,
     labels=LABELS,
+    translated=translated,
 )

@@ -38,6 +38,7 @@ QUANTITIES = {
     ),
     "claim_refuted_nats": Named("声称被反驳的总量", "同上，对所有 token 求和，单位 nat。"),
     "tensors_out_of_sync": Named("未同步的张量", "推理引擎中与发送的不一致的张量数。"),
+    "tensors_not_matched": Named("仅一侧有的张量", "只发送过、或只被持有的张量。"),
     "unfinished_share": Named("被截断的回答", "既没有以停止符结束、也没有达到长度上限的回答所占的比例。"),
     "rows_unmatched_share": Named("仅一方有的回答", "另一个任务没有的回答所占的比例。"),
     "mask_diff_rows": Named("掩码不同的回答", "两个任务训练的 token 不同的回答数。"),

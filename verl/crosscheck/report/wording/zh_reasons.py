@@ -49,7 +49,7 @@ NEXT_ACTIONS = {
     Next.SET_CALCULATE_LOG_PROBS: "在两个任务中让推理引擎给出 log-prob。",
     Next.SET_EVIDENCE_TOKENS: "在两个任务中按 token 记录 log-prob。",
     Next.SET_RECOMPUTE_LOG_PROBS: "在两个任务中让训练引擎自己计算 log-prob。",
-    Next.COLLECT_ROLLOUT: "在两个任务中采集第 {step} 步的 rollout 阶段（generate_sequences），昇腾上用 msprobe;"
+    Next.COLLECT_ROLLOUT: "在两个任务中采集第 {step} 步的 rollout 阶段（generate_sequences），昇腾上用 msprobe；"
     "然后逐项尝试 A 的引擎设置。",
     Next.COLLECT_ACTOR_FORWARD: "在两个任务中采集第 {step} 步的 actor 前向（compute_log_prob），昇腾上用 msprobe，然后比对。",
     Next.COLLECT_ACTOR_UPDATE: "在两个任务中采集第 {step} 步的 actor 更新（update_actor），昇腾上用 msprobe，然后比对。",

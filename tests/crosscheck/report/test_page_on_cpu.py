@@ -1,0 +1,185 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""The page as text: whole, self-contained, and deaf to what files say."""
+
+import html.parser
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from verl.crosscheck.diagnosis.findings import Aspect, Finding, Phase, State
+from verl.crosscheck.report.model import Control, Setting
+from verl.crosscheck.report.page import render
+from verl.crosscheck.report.wording import words_of
+
+EVIL = "</script></style><script>alert(1)</script><img src=x onerror=alert(2)>\"'{{7*7}}$x^2$&\x00"
+
+
+LOADING = ("src", "href", "xlink:href", "action", "data", "srcset", "poster")
+"""Attributes that can load something."""
+
+
+class Checker(html.parser.HTMLParser):
+    """Tags with their attributes; and whether each that is opened is closed."""
+
+    VOID = ("meta", "link", "br", "path", "rect", "use", "i")
+
+    def __init__(self):
+        super().__init__()
+        self.tags, self.open, self.text = [], [], []
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def parsed(page):
+    checker = Checker()
+    checker.feed(page)
+    checker.close()
+    assert checker.open == []
+    return checker
+
+
+@pytest.fixture(scope="module")
+def page(rollout_report):
+    return render(rollout_report, words_of("en"))
+
+
+def test_it_says_the_verdict_with_step_numbers_and_commands(page):
+    said = " ".join(" ".join(parsed(page).text).split())
+    assert "Rollout of A is at fault since step 3" in said
+    assert "Sureness: high" in said
+    assert "probability difference, mean Rollout A to training B" in said
+    assert re.search(r"times the limit at most 0\.01", said)
+    assert "trainer.share_data=ckpt trainer.share_data_dir=/mnt/shared/check-1-control" in said
+
+
+def test_it_loads_nothing_and_runs_one_script_that_its_policy_names(page):
+    found = parsed(page)
+    every = [(name, value) for _, attributes in found.tags for name, value in attributes.items()]
+    loads = [value for name, value in every if name in LOADING and not value.startswith(("#", "data:"))]
+    assert loads == []
+    assert "@import" not in page
+    assert not re.search(r"url\((?!#|&quot;#)", page)
+    assert [tag for tag, _ in found.tags].count("script") == 1
+    policy = next(each["content"] for tag, each in found.tags if each.get("http-equiv"))
+    assert "default-src 'none'" in policy
+    assert "script-src 'sha256-" in policy
+    assert not [name for _, attributes in found.tags for name in attributes if name.startswith("on")]
+
+
+def test_ids_are_unique_and_drawings_find_theirs(page):
+    ids = [each["id"] for _, each in parsed(page).tags if "id" in each]
+    assert len(ids) == len(set(ids))
+    used = set(re.findall(r'(?:xlink:href="#|url\(#)([^")]+)', page))
+    assert used <= set(ids)
+
+
+def test_it_is_the_same_each_time(make_report):
+    report = make_report(count=4, lean=True)
+    assert render(report, words_of("en")) == render(report, words_of("en"))
+
+
+def test_each_drawing_has_the_colours_of_the_page(page):
+    drawings = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
+    assert len(drawings) > 10
+    assert not re.search(r"#0102\d\d", page)
+    assert not [each for each in drawings if re.search(r"(?:fill|stroke): #(?!0{6}|f{6})", each)]
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize("phase", Phase)
+def test_every_verdict_in_both_languages(make_report, phase, language):
+    words = words_of(language)
+    page = render(make_report(phase, count=4, lean=True), words)
+    found = parsed(page)
+    assert found.tags[0] == ("html", {"lang": words.language})
+    assert words.phases[phase].name in page.replace("&#39;", "'")
+    if language == "zh":
+        rest = re.sub(r"<(script|style|svg|code).*?</\1>|<[^>]+>", " ", page, flags=re.DOTALL)
+        assert not re.findall(r"\b(?:the|of|and|with|step|limit)\b", rest)
+
+
+def test_nothing_that_comes_from_files_becomes_markup(make_report):
+    plain = make_report(count=4, lean=True)
+    (scenario,) = plain.scenarios
+    finding = Finding(Aspect.UPDATE, EVIL, State.DIFFER, 2.0, 1.0, reason=EVIL)
+    step = replace(
+        scenario.steps[-1], findings=(*scenario.steps[-1].findings, finding),
+        changes={EVIL: 0.5, f"layers.1.{EVIL}": 0.7}, outcomes={EVIL: (1.0, 2.0)},
+    )  # fmt: skip
+    row = plain.rows[0]
+    scenario = replace(
+        scenario,
+        directory=Path(f"/mnt/{EVIL}".replace("\x00", "")),
+        steps=(*scenario.steps[:-1], step),
+        runs=tuple(replace(run, host=EVIL, run_id=EVIL, versions={EVIL: EVIL}) for run in scenario.runs),
+        settings=(Setting(EVIL, EVIL, EVIL, True, EVIL), Setting(EVIL, EVIL, EVIL, False, EVIL)),
+        settings_not_compared={EVIL: EVIL},
+        problems={EVIL: EVIL},
+    )
+    verdict = plain.verdict
+    evidence = tuple(replace(each, finding=finding) for each in verdict.evidence)
+    report = replace(
+        plain,
+        verdict=replace(
+            verdict, because=(EVIL,), next_actions=(EVIL, "get_control"), not_compared={EVIL: EVIL}, evidence=evidence
+        ),
+        scenarios=(scenario,),
+        rows=(replace(row, prompt=EVIL, tokens=tuple(replace(each, text=EVIL) for each in row.tokens)),),
+        control=Control(Path(f"/mnt/{EVIL}".replace("\x00", "")), scenario.steps),
+        limits=EVIL,
+        versions={EVIL: EVIL},
+    )
+    for language in ("en", "zh"):
+        page = render(report, words_of(language))
+        found = parsed(page)
+        names = [tag for tag, _ in found.tags]
+        assert names.count("script") == 1
+        assert "img" not in names
+        assert not [name for _, attributes in found.tags for name in attributes if name.startswith("on")]
+        assert "49" not in re.sub(r"[^{}]*", "", page)
+        assert "alert(2)" in "".join(found.text)
+
+
+def test_a_page_of_200_steps_is_small(make_report):
+    page = render(make_report(count=200, rows=4, tokens=8, layers=4), words_of("en"))
+    assert len(page.encode()) < 3_000_000
+
+
+def test_a_report_of_nothing_is_a_page_too(make_report):
+    page = render(make_report(Phase.INCONCLUSIVE, count=0), words_of("en"))
+    assert "no step compared" in page
+    parsed(page)
+
+
+def test_odd_numbers_are_drawn(rollout_report):
+    (scenario,) = rollout_report.scenarios
+    odd = [float("nan"), float("inf"), -1.0, 0.0, 1e-300, 1e300, None]
+    steps = tuple(
+        replace(
+            step,
+            findings=(
+                Finding(Aspect.FORWARD, "k3", State.DIFFER, value, 0.005),
+                Finding(Aspect.UPDATE, "change_rel_diff", State.DIFFER, value, limit=None),
+            ),
+            changes={"layers.0.x": float("nan") if value is None else value},
+            outcomes={"reward": (value, None)},
+        )
+        for step, value in zip(scenario.steps, odd, strict=False)
+    )
+    parsed(render(replace(rollout_report, scenarios=(replace(scenario, steps=steps),)), words_of("en")))
