@@ -20,7 +20,7 @@ from typing import Any
 from verl.crosscheck.clock import Clock, SystemClock
 from verl.crosscheck.console import MARK, say
 from verl.crosscheck.errors import SettingsError
-from verl.crosscheck.evidence.step import Detail
+from verl.crosscheck.evidence.detail import Detail
 from verl.crosscheck.interception import intercept
 from verl.crosscheck.live import LiveSide
 from verl.crosscheck.replay import ReplaySide

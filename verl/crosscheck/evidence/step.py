@@ -11,22 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from verl.crosscheck.evidence.detail import Detail
 
-class Detail(str, Enum):
-    """How much of a step is recorded."""
-
-    OFF = "off"
-    """Nothing."""
-    SUMMARY = "summary"
-    """Numbers of each row and of the update."""
-    TOKENS = "tokens"
-    """Those, and the log-probs of each response token."""
+__all__ = ["MASK", "REF", "ROLLOUT", "TRAIN", "Detail", "StepEvidence", "TensorChange"]
 
 
 ROLLOUT, TRAIN, REF, MASK = "rollout", "train", "ref", "mask"

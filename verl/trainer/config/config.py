@@ -8,7 +8,7 @@ from typing import Any
 
 from _verl_overlay import extend
 from verl.base_config import BaseConfig
-from verl.crosscheck.evidence.step import Detail
+from verl.crosscheck.evidence.detail import Detail
 from verl.crosscheck.settings import (
     ShareMode,
     checked_evidence,
