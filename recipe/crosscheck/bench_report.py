@@ -3,7 +3,7 @@
 """What a report costs: time and memory of `verl-crosscheck report` on many steps of many rows.
 
     python -m recipe.crosscheck.bench_report                     # 200 steps of 2048 rows
-    python -m recipe.crosscheck.bench_report --recompute         # compare from the evidence, as without logged comparisons
+    python -m recipe.crosscheck.bench_report --recompute         # from the evidence, as if runs had not compared
 
 Writes made-up evidence of two runs (about 0.6 GB by default; --folder says where), measures the command in a process of
 its own, and deletes it. Exit status 1 if it took longer than --most-s or more than --most-mb.
