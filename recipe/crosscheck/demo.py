@@ -1,11 +1,12 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""Two real training runs on this machine, cross-checking each other; their progress side by side, then the ledger.
+"""Two real training runs on this machine, cross-checking each other; their progress, then the ledger and the verdict.
 
     python -m recipe.crosscheck.demo [--scenario 1|2] [--fault PLAN|none] [--steps N] [--out DIR]
 
 Run A has a fault, unless told otherwise. In scenario 1 it keeps its own rollout and takes B's weights, in scenario 2 it
-keeps its own training and takes B's rollouts. Both runs end cleanly whatever happens, also on Ctrl-C.
+keeps its own training and takes B's rollouts. At the end stands the verdict: which phase of A is at fault, since when.
+Both runs end cleanly whatever happens, also on Ctrl-C.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ import argparse
 import fcntl
 import json
 import re
+import shlex
 import shutil
 import signal
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -34,6 +37,7 @@ from recipe.crosscheck.faults import plan
 from recipe.crosscheck.faults.catalogue import CATALOGUE
 from recipe.crosscheck.ledger import StepTimes, exchange_s
 from verl.crosscheck import installation
+from verl.crosscheck.report.exit_status import EXIT_STATUS
 
 MODES = {1: {"a": "ckpt", "b": "rollout"}, 2: {"a": "rollout", "b": "ckpt"}}
 """By scenario: the mode of each run."""
@@ -43,7 +47,8 @@ DEFAULT_FAULT = "stale_weights"
 DEFAULT_OUT = Path(__file__).parents[2] / "outputs" / "demo"
 MARKER = ".verl-crosscheck-demo"
 """In every folder that a demo may empty."""
-OUTPUTS = ("a", "b", "share", "data", "summary.json")
+REPORT = "report.html"
+OUTPUTS = ("a", "b", "share", "data", "summary.json", REPORT)
 
 ERROR_LINE = re.compile(r"(\w+\.)*\w*(Error|Exception|Exit)\b")
 """How the last line of a traceback begins."""
@@ -127,6 +132,22 @@ def show(args: argparse.Namespace, console: Console, runs: dict[str, launch.Run]
     console.print(table(summary))
     console.print(Text(f"The exchange took {summary['exchange_s_per_step']:.2f} s a step. Figures: {path}"))
     console.print(Text(f"Logs: {launch.log_path(runs['a'].folder)} and {launch.log_path(runs['b'].folder)}"))
+    tell_verdict(args)
+
+
+def tell_verdict(args: argparse.Namespace) -> None:
+    """Write and show the report, as a user would have it from the installed command.
+
+    Raises:
+        DemoFailed: it could not be made.
+    """
+    command = [str(Path(sys.executable).with_name("verl-crosscheck")), "report", str(args.out / "share")]
+    command += ["--scenario", str(args.scenario), "--tokenizer", str(demo_task.MODEL_DIR)]
+    command += ["-o", str(args.out / REPORT)]
+    sys.stdout.flush()
+    status = subprocess.run(command, check=False).returncode
+    if status not in EXIT_STATUS.values():
+        raise DemoFailed(f"The report ended with status {status}. Type it again: {shlex.join(command)}")
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:

@@ -51,9 +51,21 @@ def still_there(processes):
 @pytest.mark.parametrize("scenario", [1, 2])
 def test_both_runs_reach_the_end_with_equal_updates(tmp_path, scenario):
     steps = 4 if scenario == 1 else 2
-    demo = start_demo(tmp_path, "--steps", str(steps), "--scenario", str(scenario))
+    demo = start_demo(
+        tmp_path, "--steps", str(steps), "--scenario", str(scenario), *(["--fault", "none"] if scenario == 2 else [])
+    )
     out, _ = demo.communicate(timeout=300)
     assert demo.returncode == 0, out
+    words = " ".join(out.split())
+    if scenario == 1:
+        # The default fault: A's engine has stale weights from step 2 on, and B trains on what it gives, as A does.
+        assert "stale_weights, from step 2 on" in words
+        assert "Rollout of A is at fault" in words and "since step 2" in words, out
+    else:
+        # A's engine generates nothing here, so nothing can be said of it.
+        assert "at fault" not in words
+        assert "Inconclusive" in words, out
+    assert "<html" in (tmp_path / "report.html").read_text(encoding="utf-8")
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert summary["steps"] == steps
     modes = {"a": "ckpt", "b": "rollout"} if scenario == 1 else {"a": "rollout", "b": "ckpt"}
