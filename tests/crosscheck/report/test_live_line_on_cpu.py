@@ -31,6 +31,22 @@ def test_what_differs_comes_first_with_its_numbers_then_what_agrees_and_what_is_
     )
 
 
+def test_each_aspect_that_differs_shows_its_two_worst_and_where():
+    line = live_line(
+        step(
+            Finding(Aspect.SAMPLING, "surprise_gap_mean", State.DIFFER, 0.112, 0.004, reason="hotter than claimed"),
+            Finding(Aspect.SAMPLING, "surprise_gap_z", State.DIFFER, 5.51, 4.5, reason="hotter than claimed"),
+            Finding(Aspect.SAMPLING, "surprise_gap_train_z", State.DIFFER, 5.5, 4.5, reason="hotter than claimed"),
+            Finding(Aspect.FORWARD, "exp_abs_diff_mean", State.AGREE, 1.0004, 1.002),
+        )
+    )
+    assert line == (
+        "step 3, 64 rows, 256 tokens: differs: sampling (surprise_gap_mean 0.112, limit 0.004, surprise_gap_z 5.51, "
+        "limit 4.5, hotter than claimed, 1 more); agrees: training to training (closest to its limit: training to "
+        "training, exp_abs_diff_mean 1.0004, limit 1.002)"
+    )
+
+
 def test_it_is_one_line_of_bounded_length_whatever_reasons_say():
     wrong = [
         Finding(each, f"q{n}", State.DIFFER, 2.0 + n, 1.0, reason="x\ny" * 500) for each in Aspect for n in range(9)

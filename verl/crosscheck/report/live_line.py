@@ -28,8 +28,8 @@ ASPECTS = {
 }
 """As the run that samples calls them."""
 
-_SHOWN = 4
-"""Quantities beyond their limits that are named."""
+_ASPECTS_SHOWN, _EACH = 3, 2
+"""Aspects that differ whose numbers are shown, and how many of each."""
 _REASON_CHARS = 80
 
 
@@ -57,20 +57,23 @@ def _part(title: str, things: Iterable[str], more: str = "") -> str:
 def _beyond(comparison: StepComparison) -> list[str]:
     """By aspect, its quantities beyond their limits; the worst first, and not more than a line holds."""
     wrong = list(worst_findings(comparison))
-    shown = wrong[:_SHOWN]
     found = []
-    for aspect in dict.fromkeys(each.aspect for each in wrong):
-        numbers = [_numbers(each) for each in shown if each.aspect is aspect]
-        left = sum(each.aspect is aspect for each in wrong) - len(numbers)
-        numbers += [f"{left} more"] if left and numbers else []
-        found.append(f"{ASPECTS[aspect]} ({', '.join(numbers)})" if numbers else ASPECTS[aspect])
+    for place, aspect in enumerate(dict.fromkeys(each.aspect for each in wrong)):
+        own = [each for each in wrong if each.aspect is aspect]
+        shown = own[:_EACH] if place < _ASPECTS_SHOWN else []
+        told = [_numbers(each) for each in shown]
+        told += [_reason(shown[0].reason)] if shown and shown[0].reason else []
+        told += [f"{len(own) - len(shown)} more"] if shown and len(own) > len(shown) else []
+        found.append(f"{ASPECTS[aspect]} ({', '.join(told)})" if told else ASPECTS[aspect])
     return found
 
 
 def _numbers(finding: Finding) -> str:
-    reason = finding.reason if len(finding.reason) <= _REASON_CHARS else f"{finding.reason[:_REASON_CHARS]}..."
-    where = f", {reason}" if reason else ""
-    return f"{finding.quantity} {number(finding.value)}, limit {number(finding.limit)}{where}"
+    return f"{finding.quantity} {number(finding.value)}, limit {number(finding.limit)}"
+
+
+def _reason(reason: str) -> str:
+    return reason if len(reason) <= _REASON_CHARS else f"{reason[:_REASON_CHARS]}..."
 
 
 def _closest(comparison: StepComparison, agreeing: Iterable[Aspect]) -> str:

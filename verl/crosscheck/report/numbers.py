@@ -11,7 +11,7 @@ NOTHING = "\u2013"
 
 
 def number(value: float | None) -> str:
-    """Three significant digits: `0.0703`, `3.4e-05`, `12`, `inf`; a dash for None."""
+    """Three significant digits: `0.0703`, `3.4e-05`, `12`, `inf`; more just beside an integer; a dash for None."""
     if value is None:
         return NOTHING
     value = float(value)
@@ -21,6 +21,8 @@ def number(value: float | None) -> str:
         return str(int(value))
     if 1e-4 <= abs(value) < 1e6:
         digits = f"{value:.3g}"
+        if float(digits) == round(value) and abs(value) < 10:  # 1.002 against a limit of 1.0004 must not both read 1
+            digits = f"{value:.6g}"
         return f"{value:.0f}" if "e" in digits else digits
     mantissa, _, exponent = f"{value:.2e}".partition("e")
     return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
