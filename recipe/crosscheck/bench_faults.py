@@ -163,8 +163,7 @@ def tell(play: Play, out: Path, console: Console) -> Played:
 
 def limits_of(played: Played) -> Limits:
     """The limits that the runs themselves went by."""
-    sampling = [files.load(run_names(played.share, mode).evidence(1)).sampling for mode in ("ckpt", "rollout")]
-    return limits_for(*sampling)
+    return limits_for(*played.sampling)
 
 
 def try_fault(played: Played, fault: Fault, step: int) -> Tried:

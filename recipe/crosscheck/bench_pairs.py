@@ -10,21 +10,23 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from recipe.crosscheck import demo_task, launch, make_data
 from recipe.crosscheck.faults import plan as plans
 from recipe.crosscheck.faults.catalogue import CATALOGUE, Fault
 from verl.crosscheck.diagnosis.findings import StepComparison
 from verl.crosscheck.diagnosis.findings_json import comparison_from_json
+from verl.crosscheck.evidence import files
 from verl.crosscheck.exchange import layout
 from verl.crosscheck.exchange.layout import Layout, RunNames
 
-PROMPTS, SAMPLES = 128, 4
-"""A step's prompts, and responses to each. With fewer than about 450 responses chance hides a wrong temperature."""
+PROMPTS, SAMPLES = 192, 4
+"""A step's prompts, and responses to each. With fewer than about 500 responses chance hides a wrong temperature."""
 
 LONGEST = 8
 """Steps of a pair."""
@@ -68,6 +70,11 @@ class Played:
     """Of run A."""
     share: Path
     took_s: float
+
+    @property
+    def sampling(self) -> list[Mapping[str, Any]]:
+        """How both runs sampled and trained."""
+        return [files.load(run_names(self.share, mode).evidence(1)).sampling for mode in MODES.values()]
 
     @property
     def reference(self) -> list[StepComparison]:

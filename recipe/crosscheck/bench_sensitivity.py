@@ -1,0 +1,125 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""How small may a fault be and still be found? One family of faults after the other, in steps of one pair each.
+
+    python -m recipe.crosscheck.bench_faults --sensitivity
+
+Writes `sensitivity.json` and `sensitivity.svg`: for each family its amounts, whether the right phase was named, and how
+far the strongest evidence is beyond its limit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from recipe.crosscheck.bench_pairs import LONGEST, Play, Played, perform
+from recipe.crosscheck.faults import plan as plans
+from verl.crosscheck.diagnosis.assess import strength
+from verl.crosscheck.diagnosis.findings import Evidence
+from verl.crosscheck.diagnosis.limits import limits_for
+from verl.crosscheck.diagnosis.verdict import judge
+
+FAMILIES: Mapping[str, Sequence[float]] = {
+    "temperature": (1.05, 1.1, 1.2, 1.3),
+    "top_k": (6, 4, 3, 2),
+    "kv_cache_rounded": (16, 12, 10, 8),
+    "rotary_base": (0.999, 0.99, 0.9, 0.5),
+    "cut_responses": (0.01, 0.03, 0.1),
+    "train_temperature": (1.0005, 1.002, 1.01, 1.05),
+    "dropout": (1e-4, 1e-3, 1e-2),
+    "perturbed_layer": (1e-5, 1e-4, 1e-3, 1e-2),
+    "gradient_scaled": (1.001, 1.01, 1.03, 1.1),
+    "learning_rate": (1.01, 1.05, 1.1, 1.5),
+    "bf16_update": (23, 20, 16, 12),
+}
+"""Amounts of each, from the smallest fault to the largest."""
+
+
+def measure(out: Path, console: Console) -> int:
+    """Run all pairs, and write what was found."""
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in FAMILIES}
+    for play in pairs():
+        console.print(f"{play.name}: {play.plan}", highlight=False)
+        played = perform(play, out)
+        console.print(f"  {played.took_s:.0f} s", highlight=False)
+        for planted in play.plan.faults:
+            found[planted.fault.name].append(tried(played, planted))
+    (out / "sensitivity.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    draw(found, out / "sensitivity.svg")
+    console.print(table(found))
+    return 0
+
+
+def pairs() -> list[Play]:
+    """Pairs of at most `LONGEST` steps, a fault in each but the first."""
+    items = [f"{name}:{amount:g}" for name, amounts in FAMILIES.items() for amount in amounts]
+    found = []
+    for number, start in enumerate(range(0, len(items), LONGEST - 1), start=1):
+        chosen = items[start : start + LONGEST - 1]
+        text = ",".join(f"{item}@{step}" for step, item in enumerate(chosen, start=2))
+        found.append(Play(f"sensitivity_{number}", plans.parse(text), steps=max(len(chosen) + 1, 3)))
+    return found
+
+
+def tried(played: Played, planted: plans.PlantedFault) -> dict[str, Any]:
+    """The verdict on one amount."""
+    limits = limits_for(*played.sampling)
+    verdict = judge(scenario_1=[*played.reference, played.comparisons[planted.first]], limits=limits)
+    strongest: Evidence | None = verdict.evidence[0] if verdict.evidence else None
+    return {
+        "amount": planted.amount,
+        "found": verdict.phase is planted.fault.phase,
+        "verdict": verdict.phase.value,
+        "strongest": None if strongest is None else f"{strongest.finding.aspect.value}/{strongest.finding.quantity}",
+        "times_its_limit": None if strongest is None else strength(strongest.finding),
+    }
+
+
+def table(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table:
+    shown = Table(title="How small may a fault be", title_justify="left")
+    for heading in ("fault", "found at", "not found at", "by"):
+        shown.add_column(heading)
+    for name, each in found.items():
+        seen, unseen = ([one for one in each if one["found"] is wanted] for wanted in (True, False))
+        by = dict.fromkeys(one["strongest"] for one in seen)
+        shown.add_row(name, amounts(seen), amounts(unseen), ", ".join(map(str, by)))
+    return shown
+
+
+def amounts(each: Sequence[Mapping[str, Any]]) -> str:
+    return ", ".join(f"{one['amount']:g}" for one in each)
+
+
+def draw(found: Mapping[str, Sequence[Mapping[str, Any]]], path: Path) -> None:
+    """One small plot a family: a mark an amount, full if the right phase was named."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    from matplotlib import pyplot
+
+    matplotlib.rcParams.update({"svg.hashsalt": "sensitivity", "font.size": 9})
+    columns = 4
+    rows = -(-len(found) // columns)
+    figure, axes = pyplot.subplots(rows, columns, figsize=(11, 2.1 * rows), layout="constrained")
+    for plot, (name, each) in zip(axes.flat, found.items(), strict=False):
+        places = range(len(each))
+        heights = [min(max(one["times_its_limit"] or 0.1, 0.1), 1e6) for one in each]
+        colours = ["#1a7f5a" if one["found"] else "#ffffff" for one in each]
+        plot.plot(places, heights, color="#9aa5b1", linewidth=1, zorder=1)
+        plot.scatter(places, heights, c=colours, edgecolors="#1a7f5a", zorder=2)
+        plot.axhline(1, color="#b3261e", linewidth=1, linestyle="--")
+        plot.set_yscale("log")
+        plot.set_title(name)
+        plot.set_xticks(list(places), [f"{one['amount']:g}" for one in each])
+        plot.spines[["top", "right"]].set_visible(False)
+    for plot in axes.flat[len(found) :]:
+        plot.set_visible(False)
+    figure.supylabel("strongest evidence, times its limit")
+    figure.savefig(path, metadata={"Date": None})
+    pyplot.close(figure)
