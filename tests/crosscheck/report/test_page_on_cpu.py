@@ -65,7 +65,7 @@ def test_it_says_the_verdict_with_step_numbers_and_commands(page):
     assert "Sureness: high" in said
     assert "probability difference, mean Rollout A to training B" in said
     assert re.search(r"times the limit at most 0\.01", said)
-    assert "trainer.share_data=ckpt trainer.share_data_dir=/mnt/shared/check-1-control" in said
+    assert "trainer.share_data=ckpt \\ trainer.share_data_dir=/mnt/shared/check-1-control" in said
 
 
 def test_it_loads_nothing_and_runs_one_script_that_its_policy_names(page):

@@ -96,6 +96,7 @@ def test_each_label_is_used_and_each_that_is_used_is_there():
 
 
 MADE_UP = {"phase_fault", "phase_ok", "phase_unknown", "scenario_1", "scenario_2"}
+MADE_UP |= {f"sure_ok_{level.value}" for level in Sureness}
 """Labels whose names the code puts together."""
 
 

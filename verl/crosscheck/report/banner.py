@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from verl.crosscheck.diagnosis.findings import Phase, Verdict
@@ -52,7 +53,7 @@ class Banner:
     sentence: str
     sureness: str
     sureness_kind: str
-    """`high`, `fair`, `low`."""
+    """`high`, `fair`, `low`; empty if there is nothing to be sure of."""
     over: str
     """What it is about: the runs and how many steps."""
     phases: tuple[PhaseOfA, ...]
@@ -63,21 +64,39 @@ def banner(report: Report, words: Words) -> Banner:
     verdict = report.verdict
     kind = KINDS.get(verdict.phase, FAULT)
     named = words.phases[verdict.phase]
-    sureness = words.sureness[verdict.sureness]
     return Banner(
         kind=kind,
         sign=SIGNS[kind],
         headline=named.name,
         since="" if verdict.first_step is None else words.label("since", step=verdict.first_step),
         sentence=named.meaning,
-        sureness=words.label("sure", sureness=sureness.name, meaning=sureness.meaning),
-        sureness_kind=verdict.sureness.value,
+        sureness=_sureness(verdict, kind, words),
+        sureness_kind="" if kind == OPEN else verdict.sureness.value,
         over=" \u00b7 ".join((words.label("report"), _steps(verdict, words), *_where(report))),
         phases=tuple(
             PhaseOfA(words.label(name), state, SIGNS[state], words.label(f"phase_{state}"))
-            for name, state in zip(("rollout", "forward", "update"), _PHASES[verdict.phase], strict=True)
+            for name, state in zip(("rollout", "forward", "update"), _states(verdict), strict=True)
         ),
     )
+
+
+def _states(verdict: Verdict) -> tuple[str, ...]:
+    """Of rollout, forward pass and update."""
+    states = _PHASES[verdict.phase]
+    accused = verdict.details.get("phases")
+    if verdict.phase is not Phase.BOTH or not isinstance(accused, Mapping):
+        return states
+    phases = (Phase.ROLLOUT, Phase.TRAINING_FORWARD, Phase.TRAINING_UPDATE)
+    return tuple(FAULT if phase.value in accused else UNKNOWN for phase in phases)
+
+
+def _sureness(verdict: Verdict, kind: str, words: Words) -> str:
+    """How sure, and what that rests on; without a verdict there is nothing to be sure of."""
+    named = words.sureness[verdict.sureness]
+    if kind == OPEN:
+        return words.label("sure_open")
+    meaning = named.meaning if kind == FAULT else words.label(f"sure_ok_{verdict.sureness.value}")
+    return words.label("sure", sureness=named.name, meaning=meaning)
 
 
 def _steps(verdict: Verdict, words: Words) -> str:

@@ -49,13 +49,13 @@ def commands_for(action: Next, report: Report) -> str:
 def _pair(directory: str, first: str, second: str) -> str:
     name = shlex.quote(directory)
     return "\n".join(
-        f"{_TRAIN}trainer.share_data={mode} trainer.share_data_dir={name}   # {who}"
+        f"{_TRAIN}trainer.share_data={mode} \\\n    trainer.share_data_dir={name}   # {who}"
         for mode, who in (("ckpt", first), ("rollout", second))
     )
 
 
 def _control(report: Report) -> str:
-    runs = _pair(_beside(report, "control"), "B", "B, on a second machine or other devices")
+    runs = _pair(_beside(report, "control"), "B", "B again, on other devices")
     return f"{runs}\n{_again(report, control=True)}"
 
 

@@ -112,7 +112,8 @@ def _plots(scenario: Scenario, control: Control | None, words: Words) -> tuple[l
         }
         drawn.append((worst, facts))
     beyond = sorted((each for each in drawn if each[0] > 0), key=lambda each: -each[0])
-    all_zero = [f"{under} ({', '.join(names)})" for under, names in zero.items()]
+    comma = words.label("comma")
+    all_zero = [words.label("group", whole=under, parts=comma.join(names)) for under, names in zero.items()]
     return [facts for _, facts in beyond], [facts for worst, facts in drawn if worst == 0], all_zero
 
 

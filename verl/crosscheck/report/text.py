@@ -85,7 +85,7 @@ def _evidence(report: Report, words: Words) -> list[RenderableType]:
     for each in found:
         name = words.quantity(each.finding.quantity).name
         aspect = words.aspect(each.finding.aspect, each.scenario).name
-        where = f"{name}\n{aspect}" + (f". {words.reason(each.finding.reason)}" if each.finding.reason else "")
+        where = f"{name}\n{aspect}" + (f" \u00b7 {words.reason(each.finding.reason)}" if each.finding.reason else "")
         beyond = times(each.finding, words)
         limit = bound(each.finding, words) + (f"\n{beyond}" if beyond else "")
         table.add_row(str(each.global_step), data(where), data(number(each.finding.value), "bold"), data(limit))

@@ -28,8 +28,8 @@ PHASES = {
 }
 
 SURENESS = {
-    Sureness.HIGH: Named("high", "strong evidence and a reference that is shown to be sound"),
-    Sureness.FAIR: Named("fair", "the essentials speak for it, not everything was shown"),
+    Sureness.HIGH: Named("high", "strong evidence, and what it rests on was shown"),
+    Sureness.FAIR: Named("fair", "weak in one point: the evidence, or what it rests on"),
     Sureness.LOW: Named("low", "weak evidence: confirm it before acting on it"),
 }
 
@@ -73,6 +73,10 @@ LABELS = {
     "one_step_compared": "1 step compared",
     "no_steps": "no step compared",
     "sure": "Sureness: {sureness} ({meaning})",
+    "sure_open": "Not enough to be sure of anything; what would decide stands below",
+    "sure_ok_high": "all was compared, in three steps or more",
+    "sure_ok_fair": "the essentials were compared",
+    "sure_ok_low": "only sums over responses were compared",
     "suspect": "A, suspect",
     "healthy": "B, healthy",
     "why": "Why",
@@ -89,8 +93,8 @@ LABELS = {
     "at_most": "at most {limit}",
     "no_limit": "shown, not judged",
     "times": "{times} times the limit",
-    "scenario_1": "Scenario 1: A samples and takes over B's weights, B trains on A's rollouts",
-    "scenario_2": "Scenario 2: B samples and takes over A's weights, A trains on B's rollouts",
+    "scenario_1": "Scenario 1: A samples and takes over B's weights, B trains on A's rollouts.",
+    "scenario_2": "Scenario 2: B samples and takes over A's weights, A trains on B's rollouts.",
     "scenario_short": "Scenario {number}",
     "recomputed_some": "{count} of {steps} steps were compared anew from the evidence.",
     "strip": "Step by step",
@@ -104,6 +108,8 @@ LABELS = {
     "steps_listed": "steps {steps}",
     "of": "{whole}: {part}",
     "zero": "Exactly 0 in every step:",
+    "comma": ", ",
+    "group": "{whole} ({parts})",
     "separator": "; ",
     "tokens": "Worst responses, token by token",
     "tokens_hint": "The darker a token, the further apart its two log-probs. Grey tokens are not trained on. Point at "

@@ -25,8 +25,8 @@ PHASES = {
 }
 
 SURENESS = {
-    Sureness.HIGH: Named("高", "证据充分，且参照已被证明可靠"),
-    Sureness.FAIR: Named("中", "关键证据支持，但并非全部得到证明"),
+    Sureness.HIGH: Named("高", "证据充分，且其依据已得到证明"),
+    Sureness.FAIR: Named("中", "有一处薄弱：证据本身，或证据所依据的参照"),
     Sureness.LOW: Named("低", "证据较弱，采取行动前请先确认"),
 }
 
@@ -62,6 +62,10 @@ LABELS = {
     "one_step_compared": "比对了 1 步",
     "no_steps": "没有比对任何训练步",
     "sure": "确信程度：{sureness}（{meaning}）",
+    "sure_open": "尚不足以确定任何结论；如何才能判定见下文",
+    "sure_ok_high": "所有项目都已比对，且不少于三步",
+    "sure_ok_fair": "关键项目都已比对",
+    "sure_ok_low": "只比对了每条回答之和",
     "suspect": "A，待查",
     "healthy": "B，健康",
     "why": "理由",
@@ -78,8 +82,8 @@ LABELS = {
     "at_most": "不大于 {limit}",
     "no_limit": "仅供参考，不作判定",
     "times": "限值的 {times} 倍",
-    "scenario_1": "场景 1:A 生成回答并加载 B 的权重，B 用 A 的 rollout 训练",
-    "scenario_2": "场景 2:B 生成回答并加载 A 的权重，A 用 B 的 rollout 训练",
+    "scenario_1": "场景 1：A 生成回答并加载 B 的权重，B 用 A 的 rollout 训练。",
+    "scenario_2": "场景 2：B 生成回答并加载 A 的权重，A 用 B 的 rollout 训练。",
     "scenario_short": "场景 {number}",
     "recomputed_some": "{steps} 步中有 {count} 步是根据证据重新比对的。",
     "strip": "逐步概览",
@@ -94,6 +98,8 @@ LABELS = {
     "steps_listed": "第 {steps} 步",
     "of": "{whole}：{part}",
     "zero": "每一步都恰为 0：",
+    "comma": "、",
+    "group": "{whole}（{parts}）",
     "separator": "；",
     "tokens": "差异最大的回答（逐 token）",
     "tokens_hint": "颜色越深，两个 log-prob 相差越大。灰色的 token 不参与训练。鼠标指向 token 可查看数值。",

@@ -44,8 +44,8 @@ BECAUSE = {
 
 NEXT_ACTIONS = {
     Next.GET_CONTROL: "让 B 与自己对跑若干步，把该目录作为对照（control）。",
-    Next.RUN_SCENARIO_1: "运行场景 1:A 保留自己的推理，B 保留自己的训练。",
-    Next.RUN_SCENARIO_2: "运行场景 2:A 保留自己的训练，B 保留自己的推理。",
+    Next.RUN_SCENARIO_1: "运行场景 1：A 保留自己的推理，B 保留自己的训练。",
+    Next.RUN_SCENARIO_2: "运行场景 2：A 保留自己的训练，B 保留自己的推理。",
     Next.SET_CALCULATE_LOG_PROBS: "在两个任务中让推理引擎给出 log-prob。",
     Next.SET_EVIDENCE_TOKENS: "在两个任务中按 token 记录 log-prob。",
     Next.SET_RECOMPUTE_LOG_PROBS: "在两个任务中让训练引擎自己计算 log-prob。",
