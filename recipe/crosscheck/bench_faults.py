@@ -42,6 +42,7 @@ from verl.crosscheck.diagnosis.findings import Evidence, Phase, StepComparison, 
 from verl.crosscheck.diagnosis.limits import Limits, limits_for
 from verl.crosscheck.diagnosis.verdict import judge
 from verl.crosscheck.evidence import files
+from verl.crosscheck.report.numbers import number
 
 DEFAULT_OUT = Path(__file__).parents[2] / "outputs" / "bench"
 
@@ -189,8 +190,8 @@ def strongest(verdict: Verdict) -> str:
 
 def told(evidence: Evidence) -> str:
     finding = evidence.finding
-    value = "" if finding.value is None else f" {finding.value:.3g}"
-    limit = "" if finding.limit is None else f" (limit {finding.limit:.3g})"
+    value = "" if finding.value is None else f" {number(finding.value)}"
+    limit = "" if finding.limit is None else f" (limit {number(finding.limit)})"
     where = f" {finding.reason}" if finding.value is None else ""
     return f"{finding.aspect.value}/{finding.quantity}{value}{limit}{where}"
 
