@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -28,8 +29,8 @@ class Hooks(Protocol):
     def wrap_rollout(self, manager: Any) -> None:
         """Called once with the rollout manager, before its first use."""
 
-    def note_entropies(self, entropies_BT: torch.Tensor) -> None:
-        """Called with the entropies of the training engine's distributions, once it has computed them."""
+    def note_log_probs(self, computed: Any) -> None:
+        """Called with what upstream's `_compute_old_log_prob` returned, which drops the entropies afterwards."""
 
     def exchange_actor(
         self,
@@ -68,7 +69,7 @@ class NoHooks:
     def wrap_rollout(self, manager: Any) -> None:
         pass
 
-    def note_entropies(self, entropies_BT: torch.Tensor) -> None:
+    def note_log_probs(self, computed: Any) -> None:
         pass
 
     def exchange_actor(
@@ -121,8 +122,9 @@ class ShareHooks:
     def wrap_rollout(self, manager: Any) -> None:
         self._share.wrap_generate_sequences(self._mode, manager)
 
-    def note_entropies(self, entropies_BT: torch.Tensor) -> None:
-        self._entropies_BT = entropies_BT
+    def note_log_probs(self, computed: Any) -> None:
+        with suppress(AttributeError, KeyError, TypeError, IndexError):  # a trainer of a recipe's may return others
+            self._entropies_BT = computed[0].batch["entropys"]
 
     def exchange_actor(
         self,

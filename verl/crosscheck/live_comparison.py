@@ -10,7 +10,6 @@ from verl.crosscheck.diagnosis.compare import compare_step
 from verl.crosscheck.diagnosis.findings import State, StepComparison
 from verl.crosscheck.diagnosis.findings_json import to_json
 from verl.crosscheck.diagnosis.limits import limits_for
-from verl.crosscheck.errors import CrossCheckError
 from verl.crosscheck.evidence.lookup import load_of_step
 from verl.crosscheck.evidence.step import StepEvidence
 from verl.crosscheck.exchange.publish import publish_json
@@ -42,8 +41,9 @@ class LiveComparison:
         other = self._other(own.global_step)
         if other is None:
             return
-        limits = limits_for(own.sampling, other.sampling)
-        comparison = self._recorder.kept("the comparison", lambda: compare_step(own, other, limits))
+        comparison = self._recorder.kept(
+            "the comparison", lambda: compare_step(own, other, limits_for(own.sampling, other.sampling))
+        )
         if comparison is None:
             return
         self.metrics = metrics_of(comparison)
@@ -55,7 +55,7 @@ class LiveComparison:
     def _other(self, global_step: int) -> StepEvidence | None:
         try:
             return load_of_step(self._place.session.folder, ShareMode.ROLLOUT.value, global_step)
-        except (CrossCheckError, OSError) as e:
+        except Exception as e:  # whatever the other run has left there
             say(MARK, f"Warning: step {global_step} cannot be compared: {e}. The run goes on", "yellow")
             return None
 

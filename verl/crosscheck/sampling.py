@@ -44,6 +44,7 @@ def sampling_of(config: Any, tokenizer: Any = None) -> tuple[dict[str, Any], dic
         "quantization": flat.get(f"{ROLLOUT}.quantization"),
         "train_dtype": _dtype(flat.get(f"{ACTOR}.fsdp_config.dtype") or flat.get(f"{ACTOR}.megatron.dtype")),
         "loss_agg_mode": flat.get(f"{ACTOR}.loss_agg_mode"),
+        "workers": _workers(flat),
     }
     try:
         model = configuration_of(str(flat["actor_rollout_ref.model.path"]))
@@ -51,10 +52,31 @@ def sampling_of(config: Any, tokenizer: Any = None) -> tuple[dict[str, Any], dic
         model = {}
         missing["sampling/moe"] = f"the model's configuration cannot be read here ({type(e).__name__})"
     found["moe"] = _has_experts(model)
+    if why := _no_room(flat):
+        found["max_tokens"], missing["sampling/max_tokens"] = None, why
     found["stop_token_ids"] = sorted(_stop_token_ids(flat, tokenizer, model))
     if not found["stop_token_ids"]:
         missing["sampling/stop_token_ids"] = "no end mark is named by tokenizer or model"  # noqa: S105  no password
     return found, missing
+
+
+def _workers(flat: Mapping[str, Any]) -> str:
+    """Which of upstream's workers train, such as `legacy fsdp`: they do not log all metrics alike."""
+    kind = "new" if flat.get("trainer.use_legacy_worker_impl") == "disable" else "legacy"
+    return f"{kind} {str(flat.get(f'{ACTOR}.strategy')).replace('fsdp2', 'fsdp')}"
+
+
+def _no_room(flat: Mapping[str, Any]) -> str | None:
+    """Why responses may end below their length limit: long prompts leave them less room. None if there is enough."""
+    names = (f"{ROLLOUT}.max_model_len", f"{ROLLOUT}.prompt_length", f"{ROLLOUT}.response_length")
+    room, prompt, response = (flat.get(name) for name in names)
+    if not (isinstance(room, int) and isinstance(prompt, int) and isinstance(response, int)):
+        return None
+    if room >= prompt + response:
+        return None
+    return (
+        f"{names[0]}={room} is less than the longest prompt and response, {prompt} + {response}, so an end may be early"
+    )
 
 
 def _dtype(value: Any) -> str:

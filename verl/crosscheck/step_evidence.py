@@ -169,13 +169,15 @@ def _rounded(name: str, values: Column) -> Column:
 
 
 def _scalars(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """The metrics that are numbers, or lists of them."""
+    """The metrics that are numbers, or lists of them; an empty list says nothing."""
     found: dict[str, float] = {}
     for name, value in metrics.items():
         try:
-            found[name] = float(np.mean(np.asarray(value, dtype=np.float64)))
+            numbers = np.asarray(value, dtype=np.float64)
         except (TypeError, ValueError):
             continue
+        if numbers.size:
+            found[name] = float(np.mean(numbers))
     return found
 
 

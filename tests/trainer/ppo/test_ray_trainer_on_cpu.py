@@ -12,7 +12,8 @@ from tensordict import TensorDict
 
 from verl.crosscheck.checkpoints import actor_about
 from verl.crosscheck.errors import MismatchError, PublishError, SettingsError
-from verl.crosscheck.exchange.layout import MANIFEST, is_staged
+from verl.crosscheck.evidence.files import load
+from verl.crosscheck.exchange.layout import MANIFEST, RunNames, is_staged
 from verl.crosscheck.exchange.manifest import read_checked
 from verl.crosscheck.hooks import NoHooks, ShareHooks, SkipHooks, hooks_for
 from verl.experimental.separation.ray_trainer import SeparateRayPPOTrainer
@@ -232,3 +233,31 @@ def test_a_trainer_that_skips_the_constructor_has_its_hooks(tmp_path, update_log
     trainer.async_rollout_manager = FakeManager()
     trainer.async_rollout_manager.generate_sequences(make_prompts(["1+1="]))
     assert (tmp_path / "rollout_0").exists() == (share_data == "ckpt")
+
+
+@pytest.mark.parametrize("returned", [None, (None, 0), (DataProto(), 0)])
+def test_log_probs_of_another_shape_than_upstreams_stop_nothing(tmp_path, monkeypatch, returned):
+    monkeypatch.setattr(ray_trainer__upstream.RayPPOTrainer, "_compute_old_log_prob", lambda self, batch: returned)
+    for mode in (None, "ckpt"):
+        trainer = make_trainer(make_config(tmp_path, mode), [])
+        assert trainer._compute_old_log_prob(batch()) is returned
+
+
+def test_entropies_that_upstream_drops_are_recorded_with_the_next_update(tmp_path, update_log, monkeypatch):
+    entropies = DataProto(batch=TensorDict({"entropys": torch.tensor([[1.0, 2.0], [3.0, 4.0]])}, batch_size=[2]))
+    monkeypatch.setattr(
+        ray_trainer__upstream.RayPPOTrainer, "_compute_old_log_prob", lambda self, batch: (entropies, 0)
+    )
+    trainer = make_trainer(make_config(tmp_path, "rollout"), update_log)
+    rows = batch()
+    rows.batch["attention_mask"] = torch.ones(2, 4, dtype=torch.long)
+    for step in (5, 6):
+        trainer.global_steps = step
+        if step == 5:
+            trainer._compute_old_log_prob(rows)
+        trainer._update_actor(rows)
+    names = RunNames(tmp_path / "sessions" / "session_1" / "runs" / "rollout_1")
+    recorded = load(names.evidence(5))
+    assert sorted(recorded.rows["entropy_sum"].tolist()) == [3.0, 7.0]
+    # Those of an earlier step are not taken for a later one's.
+    assert "entropy_sum" not in load(names.evidence(6)).rows

@@ -21,6 +21,9 @@ LOG_PROBS = (Aspect.ROLLOUT_TAKER, Aspect.ROLLOUT_SAMPLER, Aspect.FORWARD, Aspec
 BY_ROWS = "logprob_row_diff_mean"
 """What stands for distances of tokens where only sums over rows were recorded."""
 
+TELL_OF_UPDATE = ("grad_norm_rel_diff", "change_rel_diff")
+"""Without one of these an update was not compared: learning rate and losses are equal whatever the gradient is."""
+
 PAIRS = {
     "surprise_gap_mean": "surprise_gap_z",
     "surprise_gap_train_mean": "surprise_gap_train_z",
@@ -81,7 +84,8 @@ def state_of(findings: Iterable[Finding], aspect: Aspect) -> State:
     own = [each for each in findings if each.aspect is aspect]
     if any(each.state is State.DIFFER for each in own):
         return State.DIFFER
-    judged = any(each.state is State.AGREE and each.limit is not None for each in own)
+    telling = [each for each in own if aspect is not Aspect.UPDATE or each.quantity in TELL_OF_UPDATE]
+    judged = any(each.state is State.AGREE and each.limit is not None for each in telling)
     return State.AGREE if judged else State.MISSING
 
 

@@ -94,7 +94,7 @@ def read_step(comparison: StepComparison, scenario: int, healthy: bool | None) -
         return _read(step, scenario, _Part(doubts=(Because.NO_COMMON_ROWS,), aspects=(Aspect.INPUTS,)))
     if _reference_not_finite(step, scenario):
         return _read(step, scenario, _Part(doubts=(Because.REFERENCE_NOT_FINITE,), aspects=NONFINITE_INPUTS))
-    training = _training(step)
+    training = _training(step, "sampler" if scenario == 1 else "taker")
     if scenario == 2:
         return _read(step, 2, *_scenario_2(step, training))
     rollout = _self_evident(step)
@@ -193,9 +193,15 @@ def _scenario_2(step: _Step, training: _Part) -> tuple[_Part, ...]:
     return (training,)
 
 
-def _training(step: _Step) -> _Part:
-    """Which half of A's training the comparison of both trainings accuses."""
+def _training(step: _Step, suspect: str) -> _Part:
+    """Which half of A's training the comparison of both trainings accuses.
+
+    Args:
+        suspect: `sampler` or `taker`, which A is.
+    """
     inputs, update = (step.states[aspect] is DIFFER for aspect in (Aspect.INPUTS, Aspect.UPDATE))
+    not_finite = step.count(f"{suspect}_nonfinite_update") > 0
+    update = update or not_finite
     forward = step.states[Aspect.FORWARD]
     if forward is DIFFER or step.states[Aspect.REFERENCE] is DIFFER:
         rule = Because.FORWARD_DIFFERS if forward is DIFFER else Because.REFERENCE_POLICY_DIFFERS
@@ -208,5 +214,6 @@ def _training(step: _Step) -> _Part:
     if update and forward is MISSING:
         return _Part(doubts=(Because.FORWARD_UNKNOWN,), aspects=(Aspect.UPDATE,))
     if update:
-        return _Part((Because.UPDATE_DIFFERS,), (Aspect.UPDATE,), (), Phase.TRAINING_UPDATE)
+        aspects = (Aspect.UPDATE, Aspect.OUTCOME) if not_finite else (Aspect.UPDATE,)
+        return _Part((Because.UPDATE_DIFFERS,), aspects, (), Phase.TRAINING_UPDATE)
     return _Part()

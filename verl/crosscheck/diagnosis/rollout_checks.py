@@ -155,6 +155,11 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(names[:NAMES_SHOWN]) + more
 
 
+def _are_tokens(stops: Any) -> bool:
+    """Whether there are any, all of them ids."""
+    return isinstance(stops, list | tuple) and bool(stops) and all(type(n) is int and 0 <= n < 1 << 31 for n in stops)
+
+
 def ending_findings(sampler: StepEvidence) -> list[Finding]:
     """Share of the sampler's responses that end neither at a stop token nor at the length limit."""
 
@@ -165,8 +170,8 @@ def ending_findings(sampler: StepEvidence) -> list[Finding]:
     last = sampler.rows.get("last_token")
     if sampler.sampling.get("multi_turn"):
         return unknown("in several turns a response may end with what a tool or the user says")
-    if not stops or not isinstance(limit, int | float):
-        told = sampler.missing.get("sampling/stop_token_ids")
+    if not _are_tokens(stops) or not isinstance(limit, int | float):
+        told = sampler.missing.get("sampling/stop_token_ids") or sampler.missing.get("sampling/max_tokens")
         return unknown(told or "the stop tokens or the length limit are not known")
     if last is None or last.shape != sampler.lengths.shape:
         return unknown(sampler.missing.get("rows/last_token") or "the last tokens were not recorded")

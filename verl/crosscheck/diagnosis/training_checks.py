@@ -59,7 +59,7 @@ def _rows_finding(rows: Alignment) -> Finding:
     kept = [len(side.row_ids) for side in rows.sides]
     whole = [len(side.row_ids) == side.batch_rows for side in rows.sides]
     alone = max(kept) - rows.rows
-    if all(whole) or not rows.rows:
+    if all(whole) or not min(kept):
         share = alone / max(1, *kept)
         reason = f"{alone} of {max(kept)} rows are in one run alone" if alone else ""
         finding = measured(Aspect.INPUTS, "rows_unmatched_share", share, reason)
@@ -67,7 +67,17 @@ def _rows_finding(rows: Alignment) -> Finding:
     if rows.sides[0].batch_rows != rows.sides[1].batch_rows:
         reason = f"batches of {rows.sides[0].batch_rows} and {rows.sides[1].batch_rows} rows"
         return measured(Aspect.INPUTS, "rows_unmatched_share", 1.0, reason)
-    return measured(Aspect.INPUTS, "rows_unmatched_share", 0.0, f"{rows.rows} rows that both runs kept")
+    return _kept_by_both(rows)
+
+
+def _kept_by_both(rows: Alignment) -> Finding:
+    """Each run keeps the rows of lowest identity that its budget holds, so both have all up to the lower of the two
+    highest."""
+    last = min(side.row_ids.max() for side in rows.sides if 0 < len(side.row_ids) < side.batch_rows)
+    expected = max(int(np.count_nonzero(side.row_ids <= last)) for side in rows.sides)
+    alone = expected - rows.rows
+    reason = f"{alone} of {expected} rows are in one run alone" if alone else f"{rows.rows} rows that both runs kept"
+    return measured(Aspect.INPUTS, "rows_unmatched_share", alone / expected, reason)
 
 
 def _mask_finding(rows: Alignment) -> Finding:
@@ -110,8 +120,13 @@ def update_findings(rows: Alignment) -> list[Finding]:
     own, other = (side.metrics for side in rows.sides)
     scale = _advantage_scale(rows)
     found = []
+    lacking = _logged_otherwise(rows)
     for quantity, name in METRICS.items():
-        if name in own and name in other:
+        if name in own and name in other and quantity in lacking:
+            found.append(missing(Aspect.UPDATE, quantity, lacking[quantity]))
+        elif quantity == "grad_norm_rel_diff" and own.get(name) == other.get(name) == 0:
+            found.append(missing(Aspect.UPDATE, quantity, "both gradient norms are 0: there was nothing to update by"))
+        elif name in own and name in other:
             floor = (
                 scale * ADVANTAGE_SCALE if quantity == "pg_loss_rel_diff" else LOSS_FLOOR if "loss" in name else TINY
             )
@@ -120,6 +135,22 @@ def update_findings(rows: Alignment) -> list[Finding]:
             sides = [side.mode for side in rows.sides if name not in side.metrics]
             found.append(missing(Aspect.UPDATE, quantity, f"no {name} from the run in mode {' and '.join(sides)}"))
     return found + change_findings(rows.sides[0], rows.sides[1])
+
+
+def _logged_otherwise(rows: Alignment) -> dict[str, str]:
+    """Quantities whose metrics mean something else in either run, with the reason.
+
+    Upstream's legacy workers log the learning rate before its schedule moves, the new ones after; legacy FSDP workers
+    log losses as sums over mini-batches, others as means.
+    """
+    one, other = (side.sampling for side in rows.sides)
+    workers = [each.get("workers") for each in (one, other)]
+    if None in workers or workers[0] == workers[1]:
+        return {}
+    implementations = {str(each).partition(" ")[0] for each in workers}
+    told = f"{workers[0]} and {workers[1]} workers log it in other ways (actor.strategy, use_legacy_worker_impl)"
+    names = [name for name in METRICS if name.endswith("loss_rel_diff")]
+    return dict.fromkeys([*names, *(["lr_rel_diff"] if len(implementations) > 1 else [])], told)
 
 
 def _advantage_scale(rows: Alignment) -> float:
@@ -153,6 +184,8 @@ def change_findings(sampler: StepEvidence, taker: StepEvidence) -> list[Finding]
         bad = [name for name, parts in changes.items() if not np.isfinite(parts).all()]
         return [broken(Aspect.UPDATE, "change_rel_diff", f"changes are NaN or infinite: {listed(bad)}")]
     apart, size = (float(np.sqrt(np.dot(column, column))) for column in (numbers[:, 1], numbers.max(axis=1)))
+    if size <= TINY and apart <= TINY:
+        return [missing(Aspect.UPDATE, "change_rel_diff", "no weight moved in either run")]
     base = float(np.sqrt(np.dot(numbers[:, 0], numbers[:, 0])))
     found = [measured(Aspect.UPDATE, "change_rel_diff", _ratio(apart, base))]
     weighty = {n: p for n, p in changes.items() if max(p) ** 2 > TENSOR_WEIGHT * size**2}
@@ -209,12 +242,18 @@ def outcome_findings(rows: Alignment, nonfinite: Mapping[str, int | None]) -> li
     found = [
         measured(Aspect.OUTCOME, f"{_flipped(who)}", count) for who, count in nonfinite.items() if count is not None
     ]
-    for side, who in zip(rows.sides, ("sampler", "taker"), strict=True):
-        bad = sorted(name for name, value in side.metrics.items() if not math.isfinite(value))
+    for (side, other), who in zip((rows.sides, rows.sides[::-1]), ("sampler", "taker"), strict=True):
+        bad = sorted(name for name in side.metrics if _tells_of_breakage(name, side.metrics, other.metrics))
         bad += sorted(name for name, change in side.changes.items() if not math.isfinite(change.own))
         if side.metrics or side.changes:
             found.append(measured(Aspect.OUTCOME, f"{who}_nonfinite_update", len(bad), listed(bad)))
     return found
+
+
+def _tells_of_breakage(name: str, own: Mapping[str, float], other: Mapping[str, float]) -> bool:
+    """Whether a metric that is not finite shows a broken update. Beside those that are compared there are some that are
+    NaN in healthy runs too, such as a ratio of nothing to nothing: they count if the other run's is finite."""
+    return not math.isfinite(own[name]) and (name in METRICS.values() or math.isfinite(other.get(name, math.nan)))
 
 
 def _flipped(who: str) -> str:

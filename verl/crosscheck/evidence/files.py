@@ -67,7 +67,7 @@ def load(path: Path) -> StepEvidence:
     record = read_record(path)
     try:
         return _evidence(record)
-    except (KeyError, TypeError, ValueError, AttributeError) as e:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as e:
         raise DamagedError(f"{path} is a record but not the evidence of a step ({e!r})") from None
 
 
@@ -80,7 +80,7 @@ def _evidence(record: Record) -> StepEvidence:
     if ids.dtype != np.uint64 or lengths.dtype != np.int32 or (lengths < 0).any():
         raise ValueError(f"identities are {ids.dtype}, lengths {lengths.dtype}")
     for name, column in {"row_ids": ids, "lengths": lengths, **rows}.items():
-        if column.shape != ids.shape or column.ndim != 1 or column.dtype == object:
+        if column.shape != ids.shape or column.ndim != 1 or column.dtype.kind not in "biuf":
             raise ValueError(f"{name} is {column.dtype} {list(column.shape)} for {len(ids)} rows")
     count = int(lengths.sum(dtype=np.int64))
     return StepEvidence(
@@ -97,7 +97,7 @@ def _evidence(record: Record) -> StepEvidence:
         metrics=_floats(meta["metrics"]),
         sampling=dict(meta["sampling"]),
         weights={str(name): str(value) for name, value in meta["weights"].items()},
-        changes={name: TensorChange(**change) for name, change in meta["changes"].items()},
+        changes={str(name): _change(**change) for name, change in meta["changes"].items()},
         timing_s=_floats(meta["timing_s"]),
         missing={str(name): str(reason) for name, reason in meta["missing"].items()},
     )
@@ -120,6 +120,11 @@ def _unpacked(name: str, column: npt.NDArray[Any], count: int) -> npt.NDArray[An
 
 def _group(arrays: Mapping[str, npt.NDArray[Any]], prefix: str) -> dict[str, npt.NDArray[Any]]:
     return {name.removeprefix(prefix): column for name, column in arrays.items() if name.startswith(prefix)}
+
+
+def _change(own: Any, other: Any = None, apart: Any = None) -> TensorChange:
+    """Norms are numbers: what compares them need not ask."""
+    return TensorChange(float(own), None if other is None else float(other), None if apart is None else float(apart))
 
 
 def _floats(values: Mapping[str, Any]) -> dict[str, float]:

@@ -104,7 +104,11 @@ def _made(pair: Pair, step: int) -> StepComparison | None:
     sampler, taker = (load_evidence(pair, mode, step) for mode in MODES)
     if sampler is None or taker is None:
         return None
-    return compare_step(sampler, taker, limits_for(sampler.sampling, taker.sampling))
+    try:
+        return compare_step(sampler, taker, limits_for(sampler.sampling, taker.sampling))
+    except (ValueError, TypeError, LookupError, ArithmeticError) as e:  # evidence that says what no run would
+        pair.tell_problem(pair.evidence[MODES[0]][step], e)
+        return None
 
 
 def load_evidence(pair: Pair, mode: str, step: int) -> Any:

@@ -66,7 +66,7 @@ class RayPPOTrainer(_upstream.RayPPOTrainer):
 
     def _compute_old_log_prob(self, batch: DataProto) -> Any:
         result = super()._compute_old_log_prob(batch)
-        self.crosscheck.note_entropies(result[0].batch["entropys"])
+        self.crosscheck.note_log_probs(result)
         return result
 
     def _update_actor(self, batch: DataProto) -> DataProto:
