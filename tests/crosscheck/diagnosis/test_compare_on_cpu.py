@@ -100,7 +100,23 @@ def test_rows_are_matched_by_identity_not_by_place():
     comparison = found((one, other))
     assert (comparison.rows, comparison.tokens) == (4, 6 + 4 + 8 + 7)
     assert finding(comparison, Aspect.FORWARD, "logprob_abs_diff_max").value == 0
-    assert state(comparison, Aspect.INPUTS) is AGREE
+    unmatched = finding(comparison, Aspect.INPUTS, "rows_unmatched_share")
+    assert (unmatched.state, unmatched.value) == (DIFFER, pytest.approx(2 / 6))  # a budget keeps the lowest
+    assert unmatched.reason == "2 of 6 rows are in one run alone"
+
+
+def test_rows_that_a_budget_left_out_are_not_missed():
+    one, other = pair()
+    tokens = sum(LENGTHS[:4])
+    other = replace(
+        other,
+        row_ids=other.row_ids[:4],
+        lengths=other.lengths[:4],
+        rows={name: column[:4] for name, column in other.rows.items()},
+        tokens={name: column[:tokens] for name, column in other.tokens.items()},
+    )
+    unmatched = finding(found((one, other)), Aspect.INPUTS, "rows_unmatched_share")
+    assert (unmatched.state, unmatched.value, unmatched.reason) == (AGREE, 0.0, "4 rows that both runs kept")
 
 
 MISSING_CASES = {
@@ -237,6 +253,46 @@ def test_updates(case):
     assert (only.state, only.value) == (expected, None if value is None else pytest.approx(value))
 
 
+@pytest.mark.parametrize("metrics", [{"actor/lr": 1e-6, "actor/pg_loss": 0.01}, {"actor/grad_norm": 0.0}])
+def test_an_update_of_which_nothing_tells_was_not_compared(metrics):
+    assert state(found(pair(metrics=metrics)), Aspect.UPDATE) is MISSING
+    assert state(found(pair({"metrics": {"actor/grad_norm": 1.0}}, {"metrics": metrics})), Aspect.UPDATE) is not AGREE
+
+
+@pytest.mark.parametrize(("own", "other", "counts"), [(nan, 0.1, (1, 0)), (0.1, nan, (0, 1)), (nan, nan, (0, 0))])
+def test_a_metric_that_is_not_compared_tells_by_being_nan_in_one_run(own, other, counts):
+    sides = [{"metrics": {"actor/grad_norm": 1.0, "actor/ppo_kl": each}} for each in (own, other)]
+    comparison = found(pair(*sides))
+    values = [finding(comparison, Aspect.OUTCOME, f"{who}_nonfinite_update").value for who in ("sampler", "taker")]
+    assert tuple(values) == counts
+
+
+WORKERS = {
+    # workers of both, and which of learning rate and loss can be compared
+    "alike": ("new fsdp", "new fsdp", AGREE, AGREE),
+    "other back end": ("new fsdp", "new megatron", AGREE, MISSING),
+    "other implementation": ("legacy fsdp", "new fsdp", MISSING, MISSING),
+}
+
+
+@pytest.mark.parametrize("case", WORKERS)
+def test_metrics_that_the_workers_log_in_other_ways_accuse_nobody(case):
+    own, other, lr, loss = WORKERS[case]
+    off = 1.0 if AGREE in (lr, loss) else 2.0
+    base = {"actor/grad_norm": 1.0, "actor/pg_loss": 0.5, "actor/lr": 1e-6}
+    sides = [
+        {
+            "metrics": {**base, "actor/pg_loss": 0.5 * factor, "actor/lr": 1e-6 * factor},
+            "sampling": {"workers": workers},
+        }
+        for workers, factor in ((own, off), (other, 1.0))
+    ]
+    comparison = found(pair(*sides))
+    assert finding(comparison, Aspect.UPDATE, "lr_rel_diff").state is lr
+    assert finding(comparison, Aspect.UPDATE, "pg_loss_rel_diff").state is loss
+    assert state(comparison, Aspect.UPDATE) is AGREE
+
+
 def test_a_metric_that_is_nan_in_both_is_not_agreement():
     comparison = found(pair(metrics={"actor/grad_norm": nan}))
     assert finding(comparison, Aspect.UPDATE, "grad_norm_rel_diff").state is MISSING
@@ -257,7 +313,7 @@ CHANGES = {
     "one tensor": ({"a": TensorChange(0, 3, 3), "b": TensorChange(4, 4, 0)}, 3 / 5, 1.0, DIFFER),
     "ten times": ({"a": TensorChange(30, 3, 27), "b": TensorChange(40, 4, 36)}, 9.0, 9.0, DIFFER),
     "no update": ({"a": TensorChange(0, 3, 3), "b": TensorChange(0, 4, 4)}, 1.0, 1.0, DIFFER),
-    "both none": ({"a": TensorChange(0, 0, 0)}, 0.0, None, AGREE),
+    "both none": ({"a": TensorChange(0, 0, 0)}, None, None, AGREE),  # by the gradient norm alone
     "norms alone": ({"a": TensorChange(6, 3), "b": TensorChange(4, 4)}, 3 / 5, 1.0, DIFFER),
     "noise in a bias": (
         {"k.bias": TensorChange(0.1, 0.1, 0.14), "b": TensorChange(4, 4, 0)},
@@ -272,7 +328,8 @@ CHANGES = {
 def test_change_of_the_weights(case):
     changes, whole, worst, expected = CHANGES[case]
     comparison = found(pair({"changes": changes}))
-    assert finding(comparison, Aspect.UPDATE, "change_rel_diff").value == pytest.approx(whole)
+    whole_diff = finding(comparison, Aspect.UPDATE, "change_rel_diff").value
+    assert whole_diff == (None if whole is None else pytest.approx(whole))
     if worst is not None:
         assert finding(comparison, Aspect.UPDATE, "change_rel_diff_max").value == pytest.approx(worst)
     assert state(comparison, Aspect.UPDATE) is expected
@@ -327,6 +384,8 @@ def test_ends_of_responses():
     assert (one.value, one.state) == (0.2, AGREE)  # a single one may be an aborted request
     assert ending([1] * 6, stop_token_ids=[]).state is MISSING
     assert ending([1] * 6, multi_turn=True).state is MISSING
+    assert ending([1] * 6, stop_token_ids=["1"]).state is MISSING
+    assert ending([1] * 6, stop_token_ids=[10**30]).state is MISSING
 
 
 def sampling(entropy, **how):

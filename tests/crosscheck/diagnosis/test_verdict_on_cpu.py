@@ -113,6 +113,12 @@ ONE_STEP = {
         Phase.TRAINING_UPDATE,
         Because.UPDATE_DIFFERS,
     ),
+    "a metric of A's update is nan": (
+        {"extra": [nonfinite("sampler_nonfinite_update")]},
+        False,
+        Phase.TRAINING_UPDATE,
+        Because.UPDATE_DIFFERS,
+    ),
     "no rollout log-probs": (
         {"rollout_taker": NOT, "rollout_sampler": NOT},
         True,

@@ -81,6 +81,9 @@ def damage(kind, name, change):
 @pytest.mark.parametrize(
     ("write", "says"),
     [
+        (damage("meta", "metrics", lambda _: {"a": 10**400}), "OverflowError"),
+        (damage("meta", "changes", lambda _: {"a": {"own": "x"}}), "could not convert"),
+        (damage("arrays", "rows/reward", lambda _: np.full(2, "x")), r"reward is <U1 \[2\]"),
         (damage("about", "kind", lambda _: "rollout"), "kind 'rollout'"),
         (damage("about", "detail", lambda _: "all"), "'all' is not a valid Detail"),
         (damage("arrays", "row_ids", lambda ids: ids.astype(np.int64)), "identities are int64"),

@@ -153,6 +153,15 @@ def test_damaged_evidence_is_told_and_its_step_not_compared(tmp_path):
     assert found.verdict.first_step == 4
 
 
+def test_evidence_that_no_run_would_write_is_told_and_its_step_not_compared(tmp_path):
+    root = a_session(tmp_path, Plan(rows=8, tokens=16), range(1, 3), logged=False)
+    folder = root / "sessions" / "session_1" / "runs" / "rollout_1" / "evidence"
+    (folder / "step_1").replace(folder / "step_2")  # says that it is of step 1
+    found = of(root)
+    assert found.scenarios[0].lacking == (1, 2)
+    assert "step 2 of the sampler and step 1 of the taker" in str(found.scenarios[0].problems)
+
+
 def test_a_session_without_evidence_is_inconclusive(tmp_path):
     start_runs(tmp_path)
     found = of(tmp_path)

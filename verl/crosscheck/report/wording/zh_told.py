@@ -33,6 +33,10 @@ _TOLD = {
     "no weights have been sent to the rollout engine since its digests were asked for": "自要求摘要以来，还没有向推理引擎发送过权重",
     "this rollout engine ({}) does not tell which weights it holds; only {} does. The rollout's log-probs, compared with training's, show stale weights": "该推理引擎（{1}）不会告知它持有的权重；只有 {2} 可以。推理与训练的 log-prob 之差会反映出过期的权重",
     "the rollout engine cannot tell digests of the weights it holds": "该推理引擎无法给出它所持有的权重的摘要",
+    "both gradient norms are 0: there was nothing to update by": "两边的梯度范数都是 0：没有可供更新的梯度",
+    "no weight moved in either run": "两个任务的权重都没有变化",
+    "{} and {} workers log it in other ways ({})": "{1} 与 {2} 的 worker 记录它的方式不同（{3}）",
+    "{}={} is less than the longest prompt and response, {} + {}, so an end may be early": "{1}={2} 小于最长提示与回答之和 {3} + {4}，回答可能因此提前结束",
     "the engine does not tell digests of the weights it holds": "该引擎不会给出它所持有的权重的摘要",
     # What could not be compared
     "run {} (mode {}) recorded no {} log-probs of tokens": "任务 {1}（模式 {2}）没有按 token 记录 {3} 的 log-prob",
