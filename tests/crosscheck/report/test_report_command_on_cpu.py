@@ -41,6 +41,14 @@ def call(*arguments):
     return result
 
 
+def test_a_pair_is_neither_its_own_control_nor_both_scenarios(sessions):
+    faulty, healthy = sessions / "rollout", sessions / "healthy"
+    for arguments in ((faulty, faulty), (faulty, "--control", faulty), (faulty, healthy, "--control", healthy)):
+        result = call(*arguments)
+        assert (result.exit_code, "is named twice" in result.output) == (2, True)
+        assert str(arguments[-1]) in result.output.replace("\n", "")
+
+
 @pytest.mark.parametrize(
     ("name", "status"), [("healthy", 0), ("rollout", 10), ("forward", 11), ("update", 12), ("always", 14)]
 )

@@ -64,6 +64,9 @@ def report(
 
     if as_json and output == STANDARD_OUTPUT:
         raise click.UsageError("--json and -o - both take standard output; give -o a file.")
+    if directory in (second, control) or (second is not None and second == control):
+        twice = directory if directory in (second, control) else second
+        raise click.UsageError(f"{twice} is named twice: scenario 1, scenario 2 and control are pairs of their own.")
     first = _scenario(suspect, scenario)
     scenarios = {first: directory} if second is None else {first: directory, 3 - first: second}
     request = Request(
