@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The decision table: what is concluded from which states, and above all what is not."""
 
+from dataclasses import replace
+
 import pytest
 
 from verl.crosscheck.diagnosis.findings import Aspect, Finding, Phase, State, StepComparison, Sureness
@@ -359,3 +361,32 @@ def test_missing_is_never_agreement():
     for bits in range(1, 4):
         states = {name: NOT for at, name in enumerate(essential) if bits >> at & 1}
         assert judge(scenario_1=steps(4, **states), limits=LIMITS).phase is Phase.INCONCLUSIVE
+
+
+def noisy(number, value):
+    """A step in which both training engines agree, and the rollout engine is `value` away from either."""
+    findings = [
+        replace(each, value=value)
+        if each.aspect in (Aspect.ROLLOUT_TAKER, Aspect.ROLLOUT_SAMPLER) and each.quantity == "logprob_abs_diff_mean"
+        else each
+        for each in step(number).findings
+    ]
+    return replace(step(number), findings=tuple(findings))
+
+
+@pytest.mark.parametrize(
+    ("values", "phase"),
+    [
+        # The limit is 0.05. Noise just below it in the other steps explains one just beyond it.
+        ((0.045, 0.048, 0.055, 0.047), Phase.NO_FAULT),
+        ((0.045, 0.048, 0.099, 0.047), Phase.ROLLOUT),
+        ((0.010, 0.012, 0.055, 0.011), Phase.ROLLOUT),
+        # Where it is beyond the limit from the first step on, nothing tells noise from a fault.
+        ((0.055, 0.048, 0.055, 0.056), Phase.INCONCLUSIVE),
+    ],
+)
+def test_a_step_is_set_apart_from_the_noise_of_the_others_not_from_a_limit_alone(values, phase):
+    steps = [noisy(number, value) for number, value in enumerate(values, start=1)]
+    verdict = judge(scenario_1=steps, limits=LIMITS)
+    assert verdict.phase is phase
+    assert verdict.first_step == (3 if phase is Phase.ROLLOUT else None)

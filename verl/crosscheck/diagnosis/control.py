@@ -59,6 +59,24 @@ def with_control(limits: Limits, control: Sequence[StepComparison]) -> Limits:
     return replace(limits, name=f"{limits.name}+control", own=own, control_steps=steps)
 
 
+def raised_to_noise(limits: Limits, steps: Sequence[StepComparison], aspect: Aspect) -> Limits:
+    """Limits of one aspect, no lower than the noise of steps that agree allows; none is lowered.
+
+    Args:
+        limits: to begin with.
+        steps: in which the aspect agrees; empty leaves the limits as they are.
+        aspect: whose limits.
+    """
+    found = {}
+    for key, floor in floors(steps).items():
+        named, _, quantity = key.partition("/")
+        base = limits.of(aspect, quantity)
+        if named == aspect.value and base is not None:
+            wide = max(numbers.CONTROL_FACTOR_SHORT * floor, _excess(quantity, base))
+            found[key] = _value(quantity, wide)
+    return replace(limits, own=MappingProxyType({**limits.own, **found}))
+
+
 def beyond_noise(limits: Limits, control: Sequence[StepComparison], aspects: Iterable[Aspect]) -> tuple[str, ...]:
     """Floors, as `aspect/quantity`, that are too large to be noise: two healthy runs do not agree in them.
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from verl.crosscheck.diagnosis.assess import LOG_PROBS, reassess, state_of
-from verl.crosscheck.diagnosis.control import beyond_noise, with_control
+from verl.crosscheck.diagnosis.control import beyond_noise, raised_to_noise, with_control
 from verl.crosscheck.diagnosis.findings import Aspect, State, StepComparison
 from verl.crosscheck.diagnosis.limits import Limits
 from verl.crosscheck.diagnosis.reasons import Because
@@ -65,6 +65,20 @@ def reference_of(
     if healthy is None:
         return Reference(None), limits
     return Reference(healthy, Because.REFERENCE_SHOWN_BY_SCENARIO_2 if healthy else ITSELF), limits
+
+
+def limits_beside_other_steps(scenario_1: Sequence[StepComparison], limits: Limits) -> Limits:
+    """`limits`, where a pair's own steps are all that shows its noise.
+
+    A step is not set apart by being just beyond a limit while the others are just below: it must be beyond the noise of
+    the steps that agree, by the same factor as beyond that of a control.
+
+    Args:
+        scenario_1: assessed.
+        limits: that they were assessed with.
+    """
+    agreeing = [each for each in scenario_1 if state_of(each.findings, Aspect.ROLLOUT_TAKER) is State.AGREE]
+    return raised_to_noise(limits, agreeing, Aspect.ROLLOUT_TAKER)
 
 
 def _mostly(states: Sequence[State]) -> bool | None:

@@ -16,7 +16,13 @@ from verl.crosscheck.diagnosis.limits import Limits
 from verl.crosscheck.diagnosis.next_steps import next_actions, not_compared
 from verl.crosscheck.diagnosis.reading import StepReading, read_step
 from verl.crosscheck.diagnosis.reasons import Because
-from verl.crosscheck.diagnosis.reference import ASSUMED, Reference, from_other_steps, reference_of
+from verl.crosscheck.diagnosis.reference import (
+    ASSUMED,
+    Reference,
+    from_other_steps,
+    limits_beside_other_steps,
+    reference_of,
+)
 from verl.crosscheck.diagnosis.sureness import missing_essentials, of_accusation, of_no_fault, strongest
 
 MAX_EVIDENCE = 12
@@ -41,7 +47,10 @@ def judge(
     """
     reference, limits = reference_of(control, scenario_2, limits)
     steps_1, steps_2 = (_assessed(each, limits) for each in (scenario_1, scenario_2))
-    reference = reference if reference.healthy is not None else from_other_steps(steps_1)
+    if reference.healthy is None:
+        reference = from_other_steps(steps_1)
+        if reference.healthy:
+            steps_1 = _assessed(steps_1, limits_beside_other_steps(steps_1, limits))
     readings = [
         *(read_step(each, 1, reference.healthy) for each in steps_1),
         *(read_step(each, 2, reference.healthy) for each in steps_2),
