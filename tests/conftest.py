@@ -4,6 +4,12 @@
 
 import signal
 
+from hypothesis import settings
+
 # Whatever a shell starts in the background ignores Ctrl-C, and so would the processes that tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# How long an example takes is the machine's, not the code's.
+settings.register_profile("crosscheck", deadline=None)
+settings.load_profile("crosscheck")

@@ -147,7 +147,7 @@ def test_signals_end_both_runs(training, tmp_path, number):
     runs = [each.pid for each in psutil.Process(process.pid).children()]
     assert len(runs) == 2
     process.send_signal(number)
-    told, _ = process.communicate(timeout=60)
+    told, _ = process.communicate(timeout=180)
     assert process.returncode == 128 + number
     assert "Interrupted. Both runs have ended" in told
     assert not [pid for pid in runs if psutil.pid_exists(pid)]

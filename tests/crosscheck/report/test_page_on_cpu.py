@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from verl.crosscheck.diagnosis.findings import Aspect, Finding, Phase, State
+from verl.crosscheck.report.layers import layer_changes, layer_of
 from verl.crosscheck.report.model import Control, Setting
 from verl.crosscheck.report.page import render
 from verl.crosscheck.report.wording import words_of
@@ -183,3 +184,40 @@ def test_odd_numbers_are_drawn(rollout_report):
         for step, value in zip(scenario.steps, odd, strict=False)
     )
     parsed(render(replace(rollout_report, scenarios=(replace(scenario, steps=steps),)), words_of("en")))
+
+
+def test_equal_changes_of_weights_are_said_and_not_drawn(make_report):
+    report = make_report(count=4, lean=True)
+    (scenario,) = report.scenarios
+    equal = tuple(replace(step, changes=dict.fromkeys(step.changes, 0.0)) for step in scenario.steps)
+    page = render(replace(report, scenarios=(replace(scenario, steps=equal),)), words_of("en"))
+    assert "changed every tensor in exactly the same way" in page
+    assert 'class="wide"' not in page
+    assert 'class="wide"' in render(report, words_of("en"))
+
+
+@pytest.mark.parametrize(
+    ("tensor", "layer"),
+    [
+        ("model.layers.12.mlp.up_proj.weight", "12"),
+        ("decoder.layers.3.self_attention.linear_qkv.weight", "3"),
+        ("transformer.h.7.attn.c_attn.weight", "7"),
+        ("model.embed_tokens.weight", "embed_tokens"),
+        ("lm_head.weight", "lm_head"),
+    ],
+)
+def test_layers_by_the_names_of_their_tensors(tensor, layer):
+    assert layer_of(tensor) == layer
+
+
+def test_layers_stand_in_the_order_of_the_model_and_take_their_worst_tensor(rollout_report):
+    (step, *_) = rollout_report.scenarios[0].steps
+    changes = {
+        "lm_head.weight": 0.1,
+        "layers.10.a": 0.2,
+        "layers.2.a": 0.3,
+        "layers.2.b": 0.5,
+        "embed_tokens.weight": 0,
+    }
+    found = layer_changes([replace(step, changes=changes)])
+    assert list(found.by_layer.items()) == [("embed_tokens", 0), ("2", 0.5), ("10", 0.2), ("lm_head", 0.1)]

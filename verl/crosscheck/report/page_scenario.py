@@ -143,6 +143,7 @@ def _changes(scenario: Scenario, words: Words) -> Facts | None:
     limit = found.limit if found.accused else None
     over = [limit is not None and not value <= limit for _, value in worst]
     return {
+        "equal": all(value == 0 for value in found.by_layer.values()),
         "step": words.label("changes_step", step=found.global_step),
         "svg": layers_plot(f"c{scenario.number}", found.by_layer, limit),
         "over": any(over),

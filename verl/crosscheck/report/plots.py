@@ -107,7 +107,7 @@ def layers_plot(name: str, by_layer: Mapping[str, float], limit: float | None) -
         values = [_number(value) for value in by_layer.values()]
         fit = _scale(axes, [*values, *([] if limit is None else [limit])])
         heights = [fit(value) for value in values]
-        low = axes.get_ylim()[0]
+        low = axes.get_ylim()[0] if axes.get_yscale() == "log" else 0.0
         over = [limit is not None and not value <= limit for value in values]
         colours = [DIFFER if each else PLAIN for each in over]
         bars = axes.bar(range(len(values)), [height - low for height in heights], bottom=low, color=colours, width=0.7)

@@ -128,6 +128,7 @@ LABELS = {
     "changes_hint": "How far apart the two runs' updates of a layer are, relative to the change itself: 0 is equal, "
     "1 is as far apart as the change is long.",
     "changes_step": "Shown is step {step}, where it is largest.",
+    "changes_equal": "The two runs changed every tensor in exactly the same way, in every step.",
     "changes_none": "Changes of the weights were not compared.",
     "changes_worst": "The tensors furthest apart",
     "tensor": "tensor",

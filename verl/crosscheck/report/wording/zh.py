@@ -116,6 +116,7 @@ LABELS = {
     "changes": "各层的权重变化",
     "changes_hint": "两个任务对同一层的更新相差多少，相对于变化本身：0 为相等，1 为相差与变化一样大。",
     "changes_step": "所示为差异最大的第 {step} 步。",
+    "changes_equal": "在每一步中，两个任务对每个张量的改变都完全相同。",
     "changes_none": "没有比对权重变化。",
     "changes_worst": "差异最大的张量",
     "tensor": "张量",
