@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -23,6 +24,22 @@ Save = Callable[[str], object]
 Load = Callable[[str], object]
 
 
+@dataclass(frozen=True)
+class Updated:
+    """What a trainer holds after an update of the actor."""
+
+    load: Load
+    """Loads the actor from a folder."""
+    save: Save
+    """Saves it into one."""
+    about: Callable[[], dict[str, Any]]
+    """Says what was trained on, and by what, as plain JSON."""
+    batch: DataProto
+    metrics: Mapping[str, Any]
+    """The update's own, under upstream's names."""
+    global_step: int
+
+
 class Hooks(Protocol):
     """The places of a run where something may happen."""
 
@@ -32,23 +49,8 @@ class Hooks(Protocol):
     def note_log_probs(self, computed: Any) -> None:
         """Called with what upstream's `_compute_old_log_prob` returned, which drops the entropies afterwards."""
 
-    def exchange_actor(
-        self,
-        load: Load,
-        save: Save,
-        about: Callable[[], dict[str, Any]],
-        batch: DataProto,
-        metrics: Mapping[str, Any],
-        global_step: int,
-    ) -> dict[str, float]:
-        """Called after each actor update, before the weights are pushed. Returns metrics.
-
-        Args:
-            load, save: of the actor, given a folder.
-            about: says what was trained on.
-            batch: what the update was made from.
-            metrics: the update's own.
-        """
+    def exchange_actor(self, updated: Updated) -> dict[str, float]:
+        """Called after each actor update, before the weights are pushed. Returns metrics."""
 
     def constructed(self, trainer: Any) -> None:
         """Called once the trainer has its data, before anything is computed."""
@@ -72,15 +74,7 @@ class NoHooks:
     def note_log_probs(self, computed: Any) -> None:
         pass
 
-    def exchange_actor(
-        self,
-        load: Load,
-        save: Save,
-        about: Callable[[], dict[str, Any]],
-        batch: DataProto,
-        metrics: Mapping[str, Any],
-        global_step: int,
-    ) -> dict[str, float]:
+    def exchange_actor(self, updated: Updated) -> dict[str, float]:
         return {}
 
     def constructed(self, trainer: Any) -> None:
@@ -126,20 +120,16 @@ class ShareHooks:
         with suppress(AttributeError, KeyError, TypeError, IndexError):  # a trainer of a recipe's may return others
             self._entropies_BT = computed[0].batch["entropys"]
 
-    def exchange_actor(
-        self,
-        load: Load,
-        save: Save,
-        about: Callable[[], dict[str, Any]],
-        batch: DataProto,
-        metrics: Mapping[str, Any],
-        global_step: int,
-    ) -> dict[str, float]:
+    def exchange_actor(self, updated: Updated) -> dict[str, float]:
         from verl.crosscheck.step_evidence import Observed
 
         entropies_BT, self._entropies_BT = self._entropies_BT, None
-        observed = Observed(batch, metrics, global_step, entropies_BT, recomputed=not self._bypasses)
-        timing_s = self._share.after_update_policy(self._mode, load, save, about(), lambda: observed)
+        observed = Observed(
+            updated.batch, updated.metrics, updated.global_step, entropies_BT, recomputed=not self._bypasses
+        )
+        timing_s = self._share.after_update_policy(
+            self._mode, updated.load, updated.save, updated.about(), lambda: observed
+        )
         return {**{f"timing_s/{name}": seconds for name, seconds in timing_s.items()}, **self._share.metrics()}
 
     def constructed(self, trainer: Any) -> None:

@@ -23,6 +23,19 @@ from verl.protocol import DataProto
 LOG_PROBS = {ROLLOUT: "rollout_log_probs", TRAIN: "old_log_probs", REF: "ref_log_prob"}
 """Columns of a batch of upstream's, by what evidence calls them."""
 
+USED = (
+    "prompts",
+    "input_ids",
+    "responses",
+    "attention_mask",
+    "response_mask",
+    "token_level_scores",
+    "token_level_rewards",
+    "advantages",
+    *LOG_PROBS.values(),
+)
+"""Columns that evidence is made of; others may be of any kind."""
+
 WITHOUT: Mapping[str, str] = {
     ROLLOUT: "the rollout engine was not asked for log-probs: actor_rollout_ref.rollout.calculate_log_probs=True",
     TRAIN: "the trainer did not compute log-probs before the update (algorithm.rollout_correction.bypass_mode=True "
@@ -72,7 +85,8 @@ def gather(observed: Observed, about: About) -> StepEvidence:
     Raises:
         KeyError, ValueError: the batch has no responses, or its columns do not fit together.
     """
-    columns = {name: _numpy(tensor) for name, tensor in observed.batch.batch.items()}
+    batch = observed.batch.batch
+    columns = {name: _numpy(batch[name]) for name in USED if name in batch}
     responses_BT = columns["responses"]
     rows_total, width = responses_BT.shape
     attended = columns["attention_mask"].astype(bool)

@@ -138,3 +138,9 @@ def test_bfloat16_and_what_is_no_number_among_the_metrics():
     assert evidence.tokens[TRAIN].dtype == np.float32
     assert np.isnan(evidence.metrics["actor/grad_norm"])
     assert "text" not in evidence.metrics
+
+
+def test_columns_that_evidence_is_not_made_of_may_be_of_any_kind():
+    ragged = torch.nested.nested_tensor([torch.ones(n) for n in (1, 2, 3)], layout=torch.jagged)
+    evidence = gather(make_observed(make_batch(PROMPTS, RESPONSES, routed_experts=ragged)), about())
+    assert len(evidence.row_ids) == 3

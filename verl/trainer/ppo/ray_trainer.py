@@ -8,7 +8,7 @@ from typing import Any
 
 from _verl_overlay import extend
 from verl.crosscheck.checkpoints import actor_about, flatten_async_save, require_all_ranks
-from verl.crosscheck.hooks import Hooks, hooks_for
+from verl.crosscheck.hooks import Hooks, Updated, hooks_for
 from verl.crosscheck.resuming import own_checkpoint
 from verl.protocol import DataProto
 from verl.trainer.ppo import ray_trainer__upstream as _upstream
@@ -76,10 +76,10 @@ class RayPPOTrainer(_upstream.RayPPOTrainer):
             return actor_about(self.config, batch, self.global_steps)
 
         metrics = output.meta_info["metrics"]
-        exchange = self.crosscheck.exchange_actor
-        metrics.update(
-            exchange(self._load_shared_actor, self._save_shared_actor, about, batch, metrics, self.global_steps)
+        updated = Updated(
+            self._load_shared_actor, self._save_shared_actor, about, batch, metrics, global_step=self.global_steps
         )
+        metrics.update(self.crosscheck.exchange_actor(updated))
         return output
 
     def _load_shared_actor(self, path: str) -> None:
