@@ -130,7 +130,9 @@ def test_a_peer_that_stays_is_ended(call, report, training):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_signals_end_both_runs(training, tmp_path, number):
     arguments = ["--a", training("stays in step 1"), "--b", training("stays in step 1"), "--dir", "d", "--steps", "1"]
-    program = "import sys; from _verl_overlay.command import main; sys.exit(main())"
+    # Tests that were started with nohup ignore SIGHUP, and so would what they start.
+    unignored = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)"
+    program = f"{unignored}; import sys; from _verl_overlay.command import main; sys.exit(main())"
     process = subprocess.Popen(
         [sys.executable, "-c", program, "run", *arguments],
         cwd=tmp_path,
