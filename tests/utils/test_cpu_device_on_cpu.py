@@ -3,6 +3,7 @@
 """A CPU as a device, and the promise that a machine with an accelerator sees none of it."""
 
 import logging
+import os
 import subprocess
 import sys
 
@@ -114,6 +115,16 @@ def test_the_process_group_speaks_gloo(monkeypatch, given, asked):
     monkeypatch.setattr(torch.distributed, "init_process_group", lambda backend, **_: seen.append(backend))
     distributed.initialize_global_process_group_ray(timeout_second=5, backend=given)
     assert seen == [asked]
+
+
+@pytest.mark.parametrize(("ranks", "port"), [("1", "0"), ("2", "29501")])
+def test_a_single_rank_takes_any_port_and_never_one_that_is_taken(monkeypatch, ranks, port):
+    seen = []
+    monkeypatch.setattr(torch.distributed, "init_process_group", lambda **_: seen.append(os.environ["MASTER_PORT"]))
+    monkeypatch.setenv("WORLD_SIZE", ranks)
+    monkeypatch.setenv("MASTER_PORT", "29501")
+    distributed.initialize_global_process_group_ray()
+    assert seen == [port]
 
 
 def test_padding_goes_there_and_back_without_flash_attn():

@@ -7,6 +7,8 @@ Upstream asks for one back end for the CPU and one for the device; where the dev
 
 from __future__ import annotations
 
+import os
+
 from _verl_overlay import extend
 from verl.utils import distributed__upstream as _upstream
 from verl.utils.device import get_nccl_backend, is_cpu_backend
@@ -20,6 +22,10 @@ if is_cpu_backend:
             timeout_second: Longest wait of a collective operation; None for torch's default.
             backend: As `torch.distributed.init_process_group` takes it; None for what the device needs.
         """
+        if os.environ.get("WORLD_SIZE") == "1":
+            # Upstream looked for a free port seconds ago, and another run on the host may have taken it since. Nobody
+            # has to find a single rank: let the system choose.
+            os.environ["MASTER_PORT"] = "0"
         _upstream.initialize_global_process_group_ray(timeout_second, backend or get_nccl_backend())
 
 
