@@ -6,7 +6,7 @@ Names on the disk:
 
     DIR/scenario_1, DIR/scenario_2, DIR/control     exchange directories, one for each pair of runs
     OUT/runs/scenario_1/a/run.log, command.sh ...   what the runs of a pair leave beside the exchange
-    OUT/report.html, OUT/report.json                the report
+    OUT/report.html                                 the report
 """
 
 from __future__ import annotations
