@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -76,6 +77,7 @@ class Tried:
 
 def main() -> int:
     installation.require_active()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the pair of the moment is ended, too
     args = parse()
     console = Console(width=140)
     args.out.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,6 @@ import json
 import re
 import shlex
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
@@ -37,6 +36,7 @@ from recipe.crosscheck.faults import plan
 from recipe.crosscheck.faults.catalogue import CATALOGUE
 from recipe.crosscheck.ledger import StepTimes, exchange_s
 from verl.crosscheck import installation
+from verl.crosscheck.pair.signals import Signals
 from verl.crosscheck.report.exit_status import EXIT_STATUS
 
 MODES = {1: {"a": "ckpt", "b": "rollout"}, 2: {"a": "rollout", "b": "ckpt"}}
@@ -70,7 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
     console = Console()
     if not console.is_terminal:
         console = Console(width=LOG_WIDTH)
-    with Stop() as stop:
+    with Signals() as stop:
         try:
             installation.require_active()
             args = parse(arguments)
@@ -86,35 +86,6 @@ def main(arguments: list[str] | None = None) -> int:
             tell(console, Text("The demo failed. ", style="red").append(str(e), style="default"))
             return 1
     return 0
-
-
-class Stop:
-    """Ctrl-C, a polite kill and a closed terminal are noted, and acted upon where nothing is half done.
-
-    A signal that this process was started to ignore, as under `nohup`, stays ignored.
-    """
-
-    def __init__(self) -> None:
-        self._noted = False
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> Stop:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                self._before[number] = signal.signal(number, self._note)
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _note(self, number: int, frame: object) -> None:
-        self._noted = True
-
-    def check(self) -> None:
-        """Raise KeyboardInterrupt if a signal has come."""
-        if self._noted:
-            raise KeyboardInterrupt
 
 
 def tell(console: Console, text: Text) -> None:
@@ -218,7 +189,7 @@ def _empty(out: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def play(args: argparse.Namespace, console: Console, stop: Stop) -> dict[str, launch.Run]:
+def play(args: argparse.Namespace, console: Console, stop: Signals) -> dict[str, launch.Run]:
     """Start both runs, show them until they have ended, and leave nothing of them running.
 
     Raises:
@@ -239,7 +210,7 @@ def play(args: argparse.Namespace, console: Console, stop: Stop) -> dict[str, la
     return runs
 
 
-def start(runs: dict[str, launch.Run], args: argparse.Namespace, stop: Stop) -> None:
+def start(runs: dict[str, launch.Run], args: argparse.Namespace, stop: Signals) -> None:
     """Start both runs in folders below `args.out`, each noted in `runs` as soon as it is there."""
     data = make_data.write(args.out / "data")
     for name, mode in MODES[args.scenario].items():
@@ -258,7 +229,7 @@ def start(runs: dict[str, launch.Run], args: argparse.Namespace, stop: Stop) -> 
         runs[name] = launch.start(args.out / name, overrides, env=plan.environment(planted))
 
 
-def follow(runs: dict[str, launch.Run], scenario: int, steps: int, console: Console, stop: Stop) -> None:
+def follow(runs: dict[str, launch.Run], scenario: int, steps: int, console: Console, stop: Signals) -> None:
     """Show both runs until both have ended.
 
     Raises:

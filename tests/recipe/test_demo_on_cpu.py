@@ -92,7 +92,7 @@ def test_a_fault_is_planted_in_run_a_unless_told_otherwise(tmp_path, monkeypatch
     for text, arguments in cases.items():
         args = demo.parse(["--out", str(tmp_path), *arguments])
         assert str(args.fault) == text
-        with demo.Stop() as stop:
+        with demo.Signals() as stop:
             demo.start({}, args, stop)
         (a, env_a), (b, env_b) = started["a"], started["b"]
         assert (external in a) is bool(text) and external not in b
@@ -117,7 +117,7 @@ def test_what_is_not_finite_is_shown_as_such():
 
 
 def test_a_signal_is_acted_upon_where_nothing_is_half_done():
-    with demo.Stop() as stop:
+    with demo.Signals() as stop:
         os.kill(os.getpid(), signal.SIGTERM)
         with pytest.raises(KeyboardInterrupt):
             stop.check()
@@ -126,7 +126,7 @@ def test_a_signal_is_acted_upon_where_nothing_is_half_done():
 def test_what_nohup_ignores_stays_ignored():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with demo.Stop() as stop:
+        with demo.Signals() as stop:
             os.kill(os.getpid(), signal.SIGHUP)
             stop.check()
     finally:

@@ -59,7 +59,7 @@ class LiveSide:
         self.wait = Wait(trainer.share_data_timeout_s, _report, clock, self.meeting.peer)
         self.index = CallIndex(self.run.start, trainer.test_freq, resuming.last_step(config))
         self.updates = self.run.start.updates
-        self.witness = Witness(self.run.place, trainer, mode, times)
+        self.witness = Witness(self.run.place, trainer, times)
         self._size_bytes: dict[str, int] = {}
         self._half_deleted = False
 

@@ -5,6 +5,8 @@ one line in the log, and a file for the report. Never stops the run."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from verl.crosscheck.console import MARK, say
 from verl.crosscheck.diagnosis.compare import compare_step
 from verl.crosscheck.diagnosis.findings import State, StepComparison
@@ -50,7 +52,7 @@ class LiveComparison:
         differs = any(each.state is State.DIFFER for each in comparison.findings)
         say(MARK, live_line(comparison), "red" if differs else "green")
         path = self._place.names.comparison(own.global_step)
-        self._recorder.kept(str(path), lambda: self._keep(comparison))
+        self._recorder.kept(str(path), lambda: _keep(path, comparison))
 
     def _other(self, global_step: int) -> StepEvidence | None:
         try:
@@ -59,11 +61,10 @@ class LiveComparison:
             say(MARK, f"Warning: step {global_step} cannot be compared: {e}. The run goes on", "yellow")
             return None
 
-    def _keep(self, comparison: StepComparison) -> None:
-        ensure_folder(self._place.names.comparisons)
-        publish_json(
-            self._place.names.comparison(comparison.global_step), to_json(comparison), replace=True, durable=False
-        )
+
+def _keep(path: Path, comparison: StepComparison) -> None:
+    ensure_folder(path.parent)
+    publish_json(path, to_json(comparison), replace=True, durable=False)
 
 
 def metrics_of(comparison: StepComparison) -> dict[str, float]:

@@ -83,12 +83,12 @@ class Recorder:
         evidence = replace(evidence, changes=changes, weights=weights, missing={**evidence.missing, **missing})
         with self._times.spent("evidence"):
             path = self._place.names.evidence(evidence.global_step)
-            self.kept(f"{path}", lambda: self._write(evidence))
+            self.kept(str(path), lambda: self._write(path, evidence))
         return evidence
 
-    def _write(self, evidence: StepEvidence) -> int:
-        ensure_folder(self._place.names.all_evidence)
-        return files.save(self._place.names.evidence(evidence.global_step), evidence)
+    def _write(self, path: Path, evidence: StepEvidence) -> int:
+        ensure_folder(path.parent)
+        return files.save(path, evidence)
 
     def kept(self, what: str, make: Callable[[], T]) -> T | None:
         """What `make` gives; None, with a word in the log, if it fails."""

@@ -15,7 +15,6 @@ from verl.crosscheck.exchange.session import Place
 from verl.crosscheck.live_comparison import LiveComparison
 from verl.crosscheck.recording import Recorder
 from verl.crosscheck.sampling import sampling_of
-from verl.crosscheck.settings import ShareMode
 from verl.crosscheck.step_evidence import Observed
 from verl.crosscheck.step_times import StepTimes
 from verl.crosscheck.weights.detail import ChangeDetail
@@ -34,8 +33,8 @@ class Witness:
         trainer: its trainer section.
     """
 
-    def __init__(self, place: Place, trainer: TrainerConfig, mode: ShareMode, times: StepTimes) -> None:
-        self._mode, self._times = mode, times
+    def __init__(self, place: Place, trainer: TrainerConfig, times: StepTimes) -> None:
+        self._times = times
         self._recorder = Recorder(place, trainer.evidence_detail, trainer.share_data_evidence_tokens, times)
         self._comparison = LiveComparison(place, self._recorder)
         self._change_detail = trainer.weight_change if self._recorder.on else ChangeDetail.OFF

@@ -65,7 +65,8 @@ class ShareDataTest:
                 f"Warning: Using dump path '{root}' is not recommended as it's located in {RAY_SESSIONS}*",
                 "yellow",
             )
-        if self._trainer.share_mode is not None and self._trainer.evidence_detail is not Detail.OFF:
+        records = self._trainer.share_mode is not None and not self._trainer.share_data_replay
+        if records and self._trainer.evidence_detail is not Detail.OFF:
             tell_what_is_lacking(config)
 
     def wrap_generate_sequences(self, share_data: str, worker: Any) -> None:

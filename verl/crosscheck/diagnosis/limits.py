@@ -120,8 +120,7 @@ LIMIT_NAMES = tuple(each.name for each in fields(Limits) if "reason" in each.met
 _ALIASES = {
     "surprise_gap_train_mean": "surprise_gap_mean",
     "surprise_gap_train_z": "surprise_gap_z",
-    "critic_grad_norm_rel_diff": "grad_norm_rel_diff",
-    **{f"{name}_rel_diff": "loss_rel_diff" for name in ("pg_loss", "kl_loss", "entropy_loss", "entropy", "vf_loss")},
+    **{f"{name}_rel_diff": "loss_rel_diff" for name in ("pg_loss", "kl_loss", "entropy_loss", "entropy")},
 }
 """Quantities that share the limit of another name."""
 

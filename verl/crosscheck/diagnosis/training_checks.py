@@ -31,10 +31,8 @@ METRICS = {
     "pg_loss_rel_diff": "actor/pg_loss",
     "kl_loss_rel_diff": "actor/kl_loss",
     "entropy_loss_rel_diff": "actor/entropy_loss",
-    "critic_grad_norm_rel_diff": "critic/grad_norm",
-    "vf_loss_rel_diff": "critic/vf_loss",
 }
-"""Upstream's name of the metric that each quantity compares."""
+"""Upstream's name of the metric of the actor's update that each quantity compares."""
 
 OUTCOMES = {
     "reward": ("reward_mean", "critic/score/mean", "critic/rewards/mean"),

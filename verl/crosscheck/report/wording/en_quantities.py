@@ -59,13 +59,11 @@ QUANTITIES = {
     "reward_rel_diff_max": Named("reward difference, max", "Relative, of the worst response."),
     "advantage_rel_diff": Named("advantage difference", "Relative."),
     "grad_norm_rel_diff": Named("gradient norm difference", "Relative."),
-    "critic_grad_norm_rel_diff": Named("critic's gradient norm difference", "Relative."),
     "loss_rel_diff": Named("loss difference", "Relative."),
     "pg_loss_rel_diff": Named("policy loss difference", "Relative to the loss, or to its scale."),
     "kl_loss_rel_diff": Named("KL loss difference", "Relative."),
     "entropy_loss_rel_diff": Named("entropy loss difference", "Relative."),
     "entropy_rel_diff": Named("entropy difference", "Relative."),
-    "vf_loss_rel_diff": Named("value loss difference", "Relative."),
     "lr_rel_diff": Named("learning rate difference", "Relative."),
     "change_rel_diff": Named(
         "change of the weights, difference", "Of all weights: how far apart both changes are, relative to the change."
