@@ -20,11 +20,23 @@ _CODES = {"red": 31, "green": 32, "yellow": 33}
 
 
 def say(mark: str, line: str, colour: Literal["red", "green", "yellow"] | None = None) -> None:
-    """Print `line` behind `[mark]`; in colour if the output ends on a terminal and NO_COLOR is not set."""
-    text = f"{mark} {line}"
+    """Print `line` behind `[mark]`; in colour if the output ends on a terminal and NO_COLOR is not set.
+
+    What a terminal would obey is escaped: a line may hold names and messages that come from the other run.
+    """
+    text = f"{mark} {printable(line)}"
     if colour and _coloured():
         text = f"\033[{_CODES[colour]}m{text}\033[0m"
     print(text, flush=True)  # noqa: T201  the log lines of the contract go to standard output
+
+
+def printable(text: str) -> str:
+    """`text` without what a terminal would obey or could not show; lines stay lines."""
+    return "".join(each if each.isprintable() or each == "\n" else _escaped(each) for each in text)
+
+
+def _escaped(letter: str) -> str:
+    return letter.encode("unicode_escape", "backslashreplace").decode()
 
 
 @contextmanager

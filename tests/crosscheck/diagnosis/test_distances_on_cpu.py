@@ -62,7 +62,7 @@ def test_rows_without_tokens_count_for_nothing():
 def test_blocks_add_up_to_the_whole():
     rng = np.random.default_rng(1)
     p = -rng.exponential(1.0, 1000).astype(np.float32)
-    q = p + rng.normal(0, 0.3, 1000).astype(np.float32)
+    q = np.minimum(p + rng.normal(0, 0.3, 1000).astype(np.float32), 0)
     whole = distances([Block(p, q, np.full(100, 10))])
     parts = distances([Block(p[at : at + 200], q[at : at + 200], np.full(20, 10)) for at in range(0, 1000, 200)])
     assert parts.values == pytest.approx(whole.values, rel=1e-5)
@@ -85,6 +85,15 @@ def test_tokens_that_are_not_finite_are_counted_by_side_and_left_out():
     assert found.tokens == 4
     assert found.values["logprob_abs_diff_mean"] == pytest.approx(0.5)
     assert not np.isfinite(found.row_sums[0])
+
+
+@pytest.mark.filterwarnings("error")
+def test_numbers_above_0_are_no_log_probs():
+    found = of_logs([-1.0, 300.0, -1.0], [-1.0, -1.0, -2.0])
+    assert found.nonfinite == (1, 0)
+    assert found.values["logprob_abs_diff_mean"] == pytest.approx(0.5)
+    # What is rounded up from just below 0 still is one.
+    assert of_logs([0.004, -1.0], [0.0, -1.0]).nonfinite == (0, 0)
 
 
 def test_nothing_finite_leaves_no_values():

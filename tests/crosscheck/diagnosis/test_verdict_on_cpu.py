@@ -196,7 +196,7 @@ def steps(count, first=1, **states):
 def test_nothing_given():
     verdict = judge(limits=LIMITS)
     assert (verdict.phase, verdict.because) == (Phase.INCONCLUSIVE, (Because.NO_STEPS.value,))
-    assert verdict.next_actions == (Next.RUN_SCENARIO_1.value,)
+    assert verdict.next_actions == (Next.LOOK_AT_STATUS.value, Next.RUN_SCENARIO_1.value)
 
 
 def test_a_fault_that_starts_later_needs_no_control():

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from recipe.crosscheck.synthetic_evidence import FORWARD, GRADIENT, STALE, Plan
-from recipe.crosscheck.synthetic_session import record_steps, start_runs
+from recipe.crosscheck.synthetic_session import record_steps, start_run, start_runs
 from verl.crosscheck.cli import main
 from verl.crosscheck.diagnosis.findings import Phase
 from verl.crosscheck.diagnosis.findings_json import comparison_from_json, verdict_from_json
@@ -159,6 +159,30 @@ def test_a_directory_without_a_session_is_status_2(tmp_path):
     result = call(tmp_path)
     assert result.exit_code == 2
     assert "holds no session" in result.stderr
+
+
+def test_a_pair_without_a_step_says_which_run_is_missing_and_where_to_look(tmp_path):
+    (tmp_path / "one").mkdir()
+    start_run(tmp_path / "one", "rollout")
+    start_runs(tmp_path / "two")
+    for name, missing in (("one", "run A (mode ckpt): it has not taken part"), ("two", "no run has finished a step")):
+        result = call(tmp_path / name)
+        assert result.exit_code == 14
+        words = " ".join(result.stdout.split())
+        assert missing in words
+        assert f"verl-crosscheck status {tmp_path / name}" in result.stdout.replace("\n", "").replace("  ", "") + words
+    assert "run B" not in " ".join(call(tmp_path / "one").stdout.split()).partition("What was not compared")[2]
+
+
+def test_a_tokenizer_that_is_not_there_is_told(sessions):
+    result = call(sessions / "healthy", "--tokenizer", "/nowhere/model")
+    assert result.exit_code == 2
+    assert "'/nowhere/model' cannot be loaded: there is no such folder" in result.stderr
+
+
+def test_an_inconclusive_report_begins_with_what_decides_it(sessions):
+    words = " ".join(call(sessions / "always").stdout.split())
+    assert "Not enough to be sure of anything. To decide it: " in words
 
 
 def test_names_from_files_are_no_markup_for_the_terminal(tmp_path):

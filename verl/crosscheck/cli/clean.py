@@ -21,10 +21,10 @@ from verl.crosscheck.cli.terminal import (
     data,
     ended_by_signals,
     print_json,
-    printable,
     reported,
 )
 from verl.crosscheck.clock import SystemClock
+from verl.crosscheck.console import printable
 from verl.crosscheck.errors import SessionError
 from verl.crosscheck.exchange.directory import open_directory
 from verl.crosscheck.exchange.free_space import readable

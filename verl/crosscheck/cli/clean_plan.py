@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from verl.crosscheck.cli.holdings import earlier_folders, names_in, size_bytes, staged, staged_sessions
-from verl.crosscheck.cli.terminal import printable
 from verl.crosscheck.clock import Clock
+from verl.crosscheck.console import printable
 from verl.crosscheck.errors import DamagedError, DirectoryError, SessionError
 from verl.crosscheck.exchange import cards, filesystem, layout
 from verl.crosscheck.exchange.artefacts import session_of

@@ -135,7 +135,13 @@ def tokenizer(path: str) -> Decode:
         found = AutoTokenizer.from_pretrained(path, local_files_only=True)
     except Exception as e:  # transformers raises whatever its parsers do
         reason = str(e).strip().partition("\n")[0]
-        raise SettingsError(f"--tokenizer {path!r} cannot be loaded: {reason or type(e).__name__}") from None
+        told = reason or type(e).__name__
+        if not Path(path).is_dir():
+            told = "there is no such folder, and no model of that name has been downloaded to this machine"
+        raise SettingsError(
+            f"--tokenizer {path!r} cannot be loaded: {told}. Name the model folder of the runs "
+            "(actor_rollout_ref.model.path)"
+        ) from None
 
     def decode(ids: list[int]) -> str:
         try:

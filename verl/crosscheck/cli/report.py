@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from verl.crosscheck.cli.terminal import ATTENTION, FolderArgument, console, data, expanded, printable, reported
+from verl.crosscheck.cli.terminal import ATTENTION, FolderArgument, console, data, expanded, reported
+from verl.crosscheck.console import printable
 
 if TYPE_CHECKING:
     from verl.crosscheck.report.model import Report

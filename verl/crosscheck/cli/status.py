@@ -19,10 +19,10 @@ from verl.crosscheck.cli.terminal import (
     console,
     ended_by_signals,
     print_json,
-    printable,
     reported,
 )
 from verl.crosscheck.clock import SystemClock
+from verl.crosscheck.console import printable
 from verl.crosscheck.exchange.heartbeat import INTERVAL_S
 
 REFRESH_EVERY_S = 1.0

@@ -17,7 +17,8 @@ from rich.text import Text
 from verl.crosscheck.cli.holdings import Holdings
 from verl.crosscheck.cli.sightings import Evidence, Run, RunState
 from verl.crosscheck.cli.status_facts import Agreement, Setting, Status
-from verl.crosscheck.cli.terminal import count, data, duration, printable
+from verl.crosscheck.cli.terminal import count, data, duration
+from verl.crosscheck.console import printable
 from verl.crosscheck.exchange.free_space import readable
 
 STYLES = {

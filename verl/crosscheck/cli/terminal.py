@@ -23,6 +23,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
+from verl.crosscheck.console import printable
 from verl.crosscheck.errors import CrossCheckError
 
 ATTENTION = 1
@@ -98,15 +99,6 @@ def console() -> Console:
 def data(value: object, style: str = "") -> Text:
     """What comes from a file or a name, as it is, on however many lines it needs."""
     return Text(printable(str(value)), style=style, overflow="fold")
-
-
-def printable(text: str) -> str:
-    """`text` without what a terminal would obey or could not show; lines stay lines."""
-    return "".join(each if each.isprintable() or each == "\n" else _escaped(each) for each in text)
-
-
-def _escaped(letter: str) -> str:
-    return letter.encode("unicode_escape", "backslashreplace").decode()
 
 
 def print_json(facts: Any, *, indent: int | None = 1) -> None:

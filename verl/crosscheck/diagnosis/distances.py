@@ -24,6 +24,8 @@ Ints = npt.NDArray[np.int64]
 MAX_LOG_RATIO = 20.0
 """Log-ratios are cut here before they are exponentiated: exp(20) is 5e8, beyond any limit, and finite in float32."""
 LN_2 = float(np.log(2.0))
+HIGHEST_LOG_PROB = 0.05
+"""Above it a number is no log-prob; what bfloat16 rounds up from below 0 stays below it."""
 SMALL_LOG_PROB = -30.0
 """Below, a probability is too small for ratios of probabilities in float32."""
 LEAST_SPREAD = 1e-4
@@ -65,6 +67,10 @@ class Column:
         return float(self.log_prob.min(initial=0.0))
 
     @cached_property
+    def highest(self) -> float:
+        return float(self.log_prob.max(initial=0.0))
+
+    @cached_property
     def zeros(self) -> int:
         """Tokens whose log-prob is exactly 0."""
         return int(np.count_nonzero(self.log_prob == 0))
@@ -77,12 +83,12 @@ class Column:
 
 @dataclass(frozen=True)
 class Distances:
-    """Distances over the tokens of a mask that are finite on both sides; `values` is empty if there are none."""
+    """Distances over the tokens of a mask that have a log-prob on both sides; `values` is empty if there are none."""
 
     tokens: int
     """Tokens of the mask."""
     nonfinite: tuple[int, int]
-    """Tokens of the mask that are NaN or infinite in p and in q."""
+    """Tokens of the mask that have no log-prob in p and in q: a number that is NaN, infinite or above 0."""
     all_zero: tuple[bool, bool]
     """Whether p and q are 0 in every finite token: an engine that computed nothing."""
     values: Mapping[str, float]
@@ -129,14 +135,14 @@ class Accumulator:
         total = float(abs_diff.sum())
         self._tokens += diff.size
         self._rows.append((*_by_row(abs_diff, row_tokens), row_tokens))
-        if np.isfinite(total):
+        if np.isfinite(total) and max(p.highest, q.highest) <= HIGHEST_LOG_PROB:
             self._add_finite(p, q, diff, abs_diff, total)
         else:
             self._add_some(p.log_prob, q.log_prob)
 
     def _add_some(self, p: Floats, q: Floats) -> None:
-        """Leave out what is not finite."""
-        fine_p, fine_q = np.isfinite(p), np.isfinite(q)
+        """Leave out what is no log-prob."""
+        fine_p, fine_q = (np.isfinite(each) & (each <= HIGHEST_LOG_PROB) for each in (p, q))
         self._nonfinite[0] += int(p.size - fine_p.sum())
         self._nonfinite[1] += int(q.size - fine_q.sum())
         fine = fine_p & fine_q

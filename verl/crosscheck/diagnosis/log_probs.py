@@ -98,7 +98,10 @@ def _unusable(found: Distances, pair: tuple[Source, Source], rows: Alignment) ->
 
 def _nonfinite(aspect: Aspect, found: Distances) -> Finding:
     total, (first, second) = sum(found.nonfinite), found.nonfinite
-    reason = f"{first} and {second} of {found.tokens} tokens are NaN or infinite in the first and the second log-probs"
+    reason = (
+        f"{first} and {second} of {found.tokens} tokens have no log-prob (NaN, infinite or above 0) from the first and "
+        "the second engine"
+    )
     if not found.values:
         return broken(aspect, "logprob_nonfinite_tokens", reason)
     return measured(aspect, "logprob_nonfinite_tokens", total, reason)

@@ -4,11 +4,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from verl.crosscheck.diagnosis.findings import Phase, Verdict
 from verl.crosscheck.report.model import Report
+from verl.crosscheck.report.next_steps import actions
 from verl.crosscheck.report.wording.words import Words
 
 FAULT, OK, OPEN, UNKNOWN = "fault", "ok", "open", "unknown"
@@ -70,7 +71,7 @@ def banner(report: Report, words: Words) -> Banner:
         headline=named.name,
         since="" if verdict.first_step is None else words.label("since", step=verdict.first_step),
         sentence=named.meaning,
-        sureness=_sureness(verdict, kind, words),
+        sureness=_sureness(verdict, kind, words, [action.text for action in actions(report, words)]),
         sureness_kind="" if kind == OPEN else verdict.sureness.value,
         over=" \u00b7 ".join((words.label("report"), _steps(verdict, words), *_where(report))),
         phases=tuple(
@@ -90,11 +91,11 @@ def _states(verdict: Verdict) -> tuple[str, ...]:
     return tuple(FAULT if phase.value in accused else UNKNOWN for phase in phases)
 
 
-def _sureness(verdict: Verdict, kind: str, words: Words) -> str:
-    """How sure, and what that rests on; without a verdict there is nothing to be sure of."""
+def _sureness(verdict: Verdict, kind: str, words: Words, todo: Sequence[str]) -> str:
+    """How sure, and what that rests on; without a verdict there is nothing to be sure of, and something to do."""
     named = words.sureness[verdict.sureness]
     if kind == OPEN:
-        return words.label("sure_open")
+        return " ".join([words.label("sure_open"), *(words.label("first_thing", action=first) for first in todo[:1])])
     meaning = named.meaning if kind == FAULT else words.label(f"sure_ok_{verdict.sureness.value}")
     return words.label("sure", sureness=named.name, meaning=meaning)
 

@@ -86,7 +86,12 @@ def _collect(*settings: str) -> Callable[[Report], str]:
     return lambda report: "\n".join(settings)
 
 
+def _status(report: Report) -> str:
+    return "\n".join(shlex.join(["verl-crosscheck", "status", str(each.directory)]) for each in report.scenarios)
+
+
 _COMMANDS: dict[Next, Callable[[Report], str]] = {
+    Next.LOOK_AT_STATUS: _status,
     Next.GET_CONTROL: _control,
     Next.CHECK_REFERENCE: lambda report: _pair(_beside(report, "control"), "B", "B"),
     Next.RUN_SCENARIO_1: _scenario(1),

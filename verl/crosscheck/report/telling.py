@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from verl.crosscheck.diagnosis.findings import Aspect, Verdict
 from verl.crosscheck.diagnosis.reasons import Because
-from verl.crosscheck.report.model import Report
+from verl.crosscheck.report.model import MODE_OF_A, OTHER_MODE, Report, Scenario
 from verl.crosscheck.report.wording.words import Words
 
 
@@ -33,7 +33,22 @@ def not_compared(report: Report, words: Words) -> list[tuple[str, str]]:
             which = words.label("scenario_short", number=each.number)
             lacking = words.label("of", whole=which, part=steps_in_words(each.lacking, words))
             found.append((lacking, words.label("steps_lacking")))
+        found += _absent(each, words)
     return found
+
+
+def _absent(scenario: Scenario, words: Words) -> list[tuple[str, str]]:
+    """Runs that have not taken part, and a scenario without any step."""
+    which = words.label("scenario_short", number=scenario.number)
+    modes = (MODE_OF_A[scenario.number], OTHER_MODE[MODE_OF_A[scenario.number]])
+    found = [
+        (words.label("of", whole=which, part=words.label("run_lacking", letter=letter, mode=mode)), "run_never_came")
+        for letter, mode in zip("AB", modes, strict=True)
+        if letter not in {run.letter for run in scenario.runs}
+    ]
+    if not found and not scenario.steps and not scenario.lacking:
+        found.append((which, "no_step_recorded"))
+    return [(what, words.label(why)) for what, why in found]
 
 
 def steps_in_words(steps: Sequence[int], words: Words) -> str:

@@ -11,7 +11,8 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from verl.crosscheck.cli.terminal import data, printable
+from verl.crosscheck.cli.terminal import data
+from verl.crosscheck.console import printable
 from verl.crosscheck.report.banner import FAULT, OK, OPEN, SIGNS, UNKNOWN, banner
 from verl.crosscheck.report.formatting import bound, times
 from verl.crosscheck.report.model import Cell, Report, Scenario, cell

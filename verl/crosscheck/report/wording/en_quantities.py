@@ -32,7 +32,7 @@ QUANTITIES = {
     "logprob_row_diff_mean": Named(
         "log-prob difference by response, mean", "From sums over responses: less than the mean over tokens, never more."
     ),
-    "logprob_nonfinite_tokens": Named("tokens without a finite log-prob", "NaN or infinite."),
+    "logprob_nonfinite_tokens": Named("tokens without a log-prob", "NaN, infinite, or above 0."),
     "surprise_gap_mean": Named(
         "surprise of samples, mean",
         "Mean negative log-prob of what was sampled, less the entropy of the distribution: 0 on average if tokens are "
@@ -71,9 +71,13 @@ QUANTITIES = {
     "change_rel_diff_max": Named(
         "change of a tensor, difference", "The same of the worst tensor among those that carry weight in the change."
     ),
-    "sampler_nonfinite_rollout": Named("sampler: rollout not finite", "NaN or infinite log-probs of rollout."),
-    "sampler_nonfinite_train": Named("sampler: training not finite", "NaN or infinite log-probs of training."),
-    "taker_nonfinite_train": Named("taker: training not finite", "NaN or infinite log-probs of training."),
+    "sampler_nonfinite_rollout": Named(
+        "sampler: rollout not finite", "NaN, infinite or positive log-probs of rollout."
+    ),
+    "sampler_nonfinite_train": Named(
+        "sampler: training not finite", "NaN, infinite or positive log-probs of training."
+    ),
+    "taker_nonfinite_train": Named("taker: training not finite", "NaN, infinite or positive log-probs of training."),
     "sampler_nonfinite_update": Named("sampler: update not finite", "NaN or infinite numbers of the update."),
     "taker_nonfinite_update": Named("taker: update not finite", "NaN or infinite numbers of the update."),
 }

@@ -15,7 +15,7 @@ BECAUSE = {
     Because.SAMPLING_NOT_AS_CLAIMED: "The sampled tokens are not drawn from the distribution that their log-probs claim.",
     Because.WEIGHTS_NOT_IN_ENGINE: "The rollout engine does not hold the weights that it was sent.",
     Because.RESPONSES_CUT: "Responses end neither at a stop token nor at the length limit.",
-    Because.ROLLOUT_NOT_FINITE: "The rollout engine reports log-probs that are not finite.",
+    Because.ROLLOUT_NOT_FINITE: "The rollout engine reports log-probs that are NaN, infinite or above 0.",
     Because.ROLLOUT_DIFFERS: "A's rollout engine and B's training engine give different log-probs, while both training "
     "engines agree.",
     Because.ROLLOUT_DIFFERS_FROM_ALL: "A's rollout engine differs from both training engines, and these differ from each "
@@ -41,7 +41,7 @@ BECAUSE = {
     Because.REFERENCE_ASSUMED: "That B's rollout and training agree with each other was taken as known.",
     Because.REFERENCE_DISAGREES_WITH_ITSELF: "Rollout and training of the healthy run differ from each other, so it is no "
     "reference for A's rollout.",
-    Because.REFERENCE_NOT_FINITE: "Run B has numbers that are not finite, so it is no reference.",
+    Because.REFERENCE_NOT_FINITE: "Run B has numbers that are not finite, or log-probs above 0, so it is no reference.",
     Because.REFERENCE_ROLLOUT_AT_FAULT: "B's rollout fails a test that needs no reference.",
     Because.ESSENTIAL_MISSING: "Nothing differs, but something essential was not compared.",
     Because.ROLLOUT_OF_A_NOT_TESTED: "Only scenario 2 was given, in which A's rollout takes no part.",
@@ -71,6 +71,7 @@ NEXT_ACTIONS = {
     Next.CHECK_OPTIMISER: "Compare optimiser, learning rate, gradient clipping and precision of the optimiser's state.",
     Next.CHECK_REFERENCE: "Make B's rollout and training agree with each other first: run B against itself, and repair "
     "what differs.",
+    Next.LOOK_AT_STATUS: "See which runs have taken part, what they are doing, and how they ended.",
     Next.RUN_LONGER: "Compare more steps, beyond the one in which runs went wrong before.",
     Next.DECODE_WORST_ROWS: "Read the worst responses token by token.",
 }

@@ -25,7 +25,7 @@ QUANTITIES = {
     "ratio_beyond_2_share": Named("比率超过 2 的 token", "其中一个概率超过另一个两倍的 token 所占的比例。"),
     "exact_zeros": Named("log-prob 恰为 0", "log-prob 为 0 的 token 数：确定的 token，或者没有计算。"),
     "logprob_row_diff_mean": Named("按回答求和的 log-prob 差的均值", "由每条回答的和算出：不会大于按 token 的均值。"),
-    "logprob_nonfinite_tokens": Named("log-prob 非有限值的 token", "NaN 或 Inf。"),
+    "logprob_nonfinite_tokens": Named("没有有效 log-prob 的 token", "NaN、Inf 或大于 0。"),
     "surprise_gap_mean": Named(
         "采样惊异度的偏差", "采样 token 的负 log-prob 的平均减去分布的熵：若 token 确实采自该分布，平均为 0。"
     ),
@@ -53,9 +53,9 @@ QUANTITIES = {
     "lr_rel_diff": Named("学习率差", "相对差。"),
     "change_rel_diff": Named("权重变化之差", "所有权重：两边的变化相差多少，相对于变化本身。"),
     "change_rel_diff_max": Named("单个张量的变化之差", "同上，取在变化中占有分量的张量里最差的一个。"),
-    "sampler_nonfinite_rollout": Named("采样方：推理非有限值", "推理的 log-prob 中的 NaN 或 Inf。"),
-    "sampler_nonfinite_train": Named("采样方：训练非有限值", "训练的 log-prob 中的 NaN 或 Inf。"),
-    "taker_nonfinite_train": Named("接收方：训练非有限值", "训练的 log-prob 中的 NaN 或 Inf。"),
+    "sampler_nonfinite_rollout": Named("采样方：推理非有限值", "推理的 log-prob 中的 NaN、Inf 或正值。"),
+    "sampler_nonfinite_train": Named("采样方：训练非有限值", "训练的 log-prob 中的 NaN、Inf 或正值。"),
+    "taker_nonfinite_train": Named("接收方：训练非有限值", "训练的 log-prob 中的 NaN、Inf 或正值。"),
     "sampler_nonfinite_update": Named("采样方：更新非有限值", "更新的数值中的 NaN 或 Inf。"),
     "taker_nonfinite_update": Named("接收方：更新非有限值", "更新的数值中的 NaN 或 Inf。"),
 }

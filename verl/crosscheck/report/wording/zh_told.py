@@ -82,7 +82,7 @@ _TOLD = {
     "advantages are NaN or infinite": "优势为 NaN 或 Inf",
     "changes are NaN or infinite: {}": "权重变化为 NaN 或 Inf：{1}",
     "the sums of log-probs of {} rows are NaN or infinite": "{1} 条回答的 log-prob 之和为 NaN 或 Inf",
-    "{} and {} of {} tokens are NaN or infinite in the first and the second log-probs": "{3} 个 token 中，前一个 log-prob 有 {1} 个、后一个有 {2} 个为 NaN 或 Inf",
+    "{} and {} of {} tokens have no log-prob (NaN, infinite or above 0) from the first and the second engine": "{3} 个 token 中，前一个引擎有 {1} 个、后一个引擎有 {2} 个没有有效的 log-prob（NaN、Inf 或大于 0）",
     "{}: {} and {}, neither is finite": "{1}：{2} 与 {3}，都不是有限值",
     "{}/{}: {} and {}": "{1}/{2}：{3} 与 {4}",
     # Why a setting may differ

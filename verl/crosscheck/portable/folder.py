@@ -1,0 +1,125 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""A folder of portable weights, opened for reading. Nothing in it is trusted: every size and name is checked first.
+
+Bytes are read with `pread`, straight into the memory that they are for. A memory map would kill the process if the
+file were shortened under it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from verl.crosscheck.errors import DamagedError
+from verl.crosscheck.exchange.limits import MAX_HEADER_BYTES, MalformedError
+from verl.crosscheck.exchange.safetensors_header import open_file
+from verl.crosscheck.portable.manifest import STORAGE, Entry, Manifest, read_manifest, unique
+
+_LENGTH_BYTES = 8
+_READ_BYTES = 64 << 20
+
+
+class Folder:
+    """An open folder.
+
+    Raises:
+        DamagedError: it is not what was written; says which file, and what is wrong.
+        FileNotFoundError: a file is missing.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._files = ExitStack()
+        self._starts: dict[str, tuple[BinaryIO, int]] = {}
+        try:
+            self.manifest: Manifest = read_manifest(path)
+            for name in dict.fromkeys(entry.file for entry in self.manifest.tensors.values()):
+                self._open(name)
+        except MalformedError as error:
+            self._files.close()
+            raise self._damaged(error) from None
+        except BaseException:
+            self._files.close()
+            raise
+
+    def __enter__(self) -> Folder:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._files.close()
+
+    def read(self, entry: Entry, runs: Iterable[tuple[int, int]], into: npt.NDArray[np.uint8]) -> None:
+        """Read parts of a tensor, one after the other.
+
+        Args:
+            entry: the tensor.
+            runs: first element and number of elements of each part.
+            into: as many bytes as they have together.
+        """
+        file, start = self._starts[entry.name]
+        itemsize = entry.torch_dtype.itemsize
+        view, at = memoryview(into), 0
+        for first, count in runs:
+            at = self._read_run(file, start + first * itemsize, view, at, at + count * itemsize, entry)
+        if at != len(view):
+            raise ValueError(f"{entry.name}: {len(view)} bytes wanted and {at} read")
+
+    def _read_run(self, file: BinaryIO, offset: int, view: memoryview, at: int, end: int, entry: Entry) -> int:
+        while at < end:
+            found = os.preadv(file.fileno(), [view[at : min(end, at + _READ_BYTES)]], offset)
+            if not found:
+                raise self._damaged(f"{entry.file} was shortened while tensor {entry.name!r} was read")
+            at, offset = at + found, offset + found
+        return end
+
+    def _open(self, name: str) -> None:
+        file = self._files.enter_context(open_file(self.path / name))
+        size = os.fstat(file.fileno()).st_size
+        length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
+        if length > min(MAX_HEADER_BYTES, size - _LENGTH_BYTES):
+            raise MalformedError(f"{name}: a header inside its {size} bytes expected, one of {length} announced")
+        header = _header(name, file.read(length))
+        at = 0
+        for tensor, line in header.items():
+            entry = self.manifest.tensors.get(tensor)
+            expected = None if entry is None or entry.file != name else _line(entry, at)
+            if entry is None or line != expected:
+                raise MalformedError(f"{name}: tensor {tensor[:200]!r}: {expected} expected, {str(line)[:200]} found")
+            self._starts[tensor] = file, _LENGTH_BYTES + length + at
+            at += entry.size_bytes
+        if _LENGTH_BYTES + length + at != size:
+            raise MalformedError(f"{name}: {_LENGTH_BYTES + length + at} bytes expected, {size} found")
+        for entry in self.manifest.tensors.values():
+            if entry.file == name and entry.name not in header:
+                raise MalformedError(f"{name}: tensor {entry.name!r} is not there")
+
+    def _damaged(self, problem: object) -> DamagedError:
+        return DamagedError(f"{self.path}: not usable as portable weights: {problem}")
+
+
+def _header(name: str, text: bytes) -> dict[str, Any]:
+    try:
+        header = json.loads(text, object_pairs_hook=unique)
+    except (ValueError, RecursionError) as error:
+        raise MalformedError(f"{name}: the header is not JSON: {error}") from None
+    if not isinstance(header, dict):
+        raise MalformedError(f"{name}: the header is not a JSON object")
+    header.pop("__metadata__", None)
+    return dict(header)
+
+
+def _line(entry: Entry, at: int) -> dict[str, Any]:
+    return {
+        "dtype": STORAGE[entry.dtype],
+        "shape": list(entry.shape),
+        "data_offsets": [at, at + entry.size_bytes],
+    }

@@ -1,0 +1,111 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""Reading a folder into a module: each rank for itself, its own slices only, without communication."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+from torch.autograd.graph import increment_version
+
+from verl.crosscheck.errors import DamagedError
+from verl.crosscheck.portable.checksum import bits, checksum
+from verl.crosscheck.portable.folder import Folder
+from verl.crosscheck.portable.held import Held, held_tensors
+from verl.crosscheck.portable.manifest import Entry
+from verl.crosscheck.portable.matching import Known, match
+from verl.crosscheck.portable.saving import part_of
+from verl.crosscheck.portable.sums import PartSum
+
+
+@dataclass(frozen=True)
+class LoadedRank:
+    """What one rank did."""
+
+    expected: dict[str, Entry]
+    """What each tensor should be, by its name in the module."""
+    parts: list[PartSum]
+    """Checksums of what it holds."""
+    converted: list[str] = field(default_factory=list)
+    """Tensors that are of another type here."""
+    rounded: list[str] = field(default_factory=list)
+    """Those of them whose type here cannot hold every value."""
+    not_compared: list[str] = field(default_factory=list)
+    """Frozen tensors under adapters whose type here is narrower than the other run's."""
+
+
+@torch.no_grad()
+def prepare_module(module: nn.Module, path: Path) -> LoadedRank:
+    """Whether a folder can be loaded; changes nothing. `parts` are the frozen tensors under adapters.
+
+    Raises:
+        DamagedError, MismatchError, FileNotFoundError, UnsupportedError: it cannot.
+    """
+    own = held_tensors(module)
+    with Folder(path) as folder:
+        expected = match([_known(each) for each in own], folder.manifest, path)
+    bases = [each for each in own if each.kind == "base"]
+    comparable = [each for each in bases if not _rounds(expected[each.name].torch_dtype, each.dtype)]
+    return LoadedRank(
+        {each.name: expected[each.name] for each in comparable},
+        [part_of(_as(each, expected[each.name].torch_dtype)) for each in comparable],
+        not_compared=[each.name for each in bases if each not in comparable],
+    )
+
+
+@torch.no_grad()
+def load_module(module: nn.Module, path: Path) -> LoadedRank:
+    """Load a folder's tensors over the module's.
+
+    Raises:
+        DamagedError, MismatchError, FileNotFoundError, UnsupportedError: as `prepare_module`, before anything is
+            changed; DamagedError also if a file is shortened meanwhile or the memory does not take what was read.
+    """
+    own = held_tensors(module)
+    with Folder(path) as folder:
+        expected = match([_known(each) for each in own], folder.manifest, path)
+        own = [each for each in own if each.kind != "base"]
+        parts = [_load(each, expected[each.name], folder) for each in own]
+    converted = [each for each in own if each.dtype != expected[each.name].torch_dtype]
+    return LoadedRank(
+        {each.name: expected[each.name] for each in own},
+        parts,
+        [each.name for each in converted],
+        [each.name for each in converted if _rounds(expected[each.name].torch_dtype, each.dtype)],
+    )
+
+
+def _load(held: Held, entry: Entry, folder: Folder) -> PartSum:
+    local, dtype = held.local, entry.torch_dtype
+    direct = local.device.type == "cpu" and local.dtype == dtype
+    values = local if direct else torch.empty(local.numel(), dtype=dtype)
+    if local.numel():
+        target = values.view(torch.uint8).numpy()
+        folder.read(entry, held.region.runs(), target)
+    if direct:
+        increment_version(local)
+    else:
+        local.copy_(values)
+    if local.dtype == dtype:
+        del values
+        return part_of(held)
+    if not np.array_equal(bits(local), bits(values.to(local.dtype))):
+        raise DamagedError(f"{held.name}: this rank's memory does not hold what was read from {folder.path}")
+    return PartSum(held.name, held.replica, held.region.elements, checksum(values, held.region))
+
+
+def _known(held: Held) -> Known:
+    return Known(held.name, held.kind, held.dtype, held.shape, held.aliases)
+
+
+def _as(held: Held, dtype: torch.dtype) -> Held:
+    return held if held.dtype == dtype else replace(held, local=held.local.to(dtype))
+
+
+def _rounds(source: torch.dtype, target: torch.dtype) -> bool:
+    """Whether the target type cannot hold every value of the source type."""
+    return torch.promote_types(source, target) != target

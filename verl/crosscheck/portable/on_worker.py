@@ -1,0 +1,84 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""Functions that Ray runs inside the training workers' actors. Each gets the actor's own object first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from verl.crosscheck.portable import megatron
+from verl.crosscheck.portable.held import held_tensors
+from verl.crosscheck.portable.loading import LoadedRank, load_module, prepare_module
+from verl.crosscheck.portable.naming import UnsupportedError
+from verl.crosscheck.portable.saving import SavedRank, save_module
+from verl.crosscheck.portable.writing import storage_of
+from verl.crosscheck.weights.on_worker import actor_worker
+
+_FOREIGN_ENGINES = {"VeOmniEngine": "VeOmni", "TorchTitanEngine": "TorchTitan"}
+
+
+def unsupported(held: Any) -> str:
+    """Why this worker's actor cannot be exchanged by portable weights; empty if it can. Communicates nothing."""
+    try:
+        owner = owner_of(actor_worker(held))
+        _require_known(owner)
+        if megatron.is_megatron(owner):
+            megatron.require_supported(owner)
+        else:
+            for each in held_tensors(_module(owner)):
+                storage_of(each.name, each.dtype)
+    except (UnsupportedError, LookupError) as error:
+        return str(error)
+    return ""
+
+
+def save_portable(held: Any, folder: str) -> SavedRank:
+    """Write the actor into an existing folder, except for `portable.json`; all ranks must run it together."""
+    owner = owner_of(actor_worker(held))
+    if megatron.is_megatron(owner):
+        return megatron.save(owner, Path(folder))
+    return save_module(_module(owner), Path(folder))
+
+
+def prepare_portable(held: Any, folder: str) -> LoadedRank:
+    """See `prepare_module`."""
+    owner = owner_of(actor_worker(held))
+    if megatron.is_megatron(owner):
+        return megatron.prepare(owner, Path(folder))
+    return prepare_module(_module(owner), Path(folder))
+
+
+def load_portable(held: Any, folder: str) -> LoadedRank:
+    """See `load_module`."""
+    owner = owner_of(actor_worker(held))
+    if megatron.is_megatron(owner):
+        return megatron.load(owner, Path(folder))
+    return load_module(_module(owner), Path(folder))
+
+
+def owner_of(actor: Any) -> Any:
+    """What holds the model: the new worker's engine, or the legacy worker itself."""
+    engine = getattr(getattr(actor, "actor", None), "engine", None)
+    return actor if engine is None else engine
+
+
+def _require_known(owner: Any) -> None:
+    for kind in type(owner).__mro__:
+        if kind.__name__ in _FOREIGN_ENGINES:
+            raise UnsupportedError(f"the training back end {_FOREIGN_ENGINES[kind.__name__]} ({type(owner).__name__})")
+    if getattr(owner, "_qat_enabled", False):
+        raise UnsupportedError("quantisation-aware training (actor.qat.enable=True), whose weights are not the model's")
+
+
+def _module(owner: Any) -> nn.Module:
+    for name in ("actor_module_fsdp", "module"):
+        module = getattr(owner, name, None)
+        if isinstance(module, nn.Module):
+            return module
+    raise LookupError(
+        f"{type(owner).__name__} holds its actor's model at none of the places that are known: module, "
+        "actor_module_fsdp, and actor_module for Megatron"
+    )

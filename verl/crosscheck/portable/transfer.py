@@ -1,0 +1,131 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""Portable weights of a worker group's actor: what the trainer calls.
+
+reason = support(actor_rollout_wg)       # at start; empty if it can
+saved = save(actor_rollout_wg, folder)   # an existing, empty folder that all nodes share
+loaded = load(actor_rollout_wg, folder)  # raises unless every rank holds what was written
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from verl.crosscheck.errors import DamagedError, MismatchError, PublishError
+from verl.crosscheck.portable import on_worker
+from verl.crosscheck.portable.asking import ask_all
+from verl.crosscheck.portable.loading import LoadedRank
+from verl.crosscheck.portable.manifest import Manifest
+from verl.crosscheck.portable.saving import SavedRank
+from verl.crosscheck.portable.sums import first_difference, totals
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What was written."""
+
+    tensors: int
+    files: int
+    size_bytes: int
+    """Of the tensors."""
+    left_out: int
+    """Frozen tensors under LoRA adapters, of which only a checksum was written."""
+    tied: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What was loaded. Tensors by their names in the reader's model."""
+
+    tensors: int
+    size_bytes: int
+    """Of the tensors in the folder."""
+    converted: tuple[str, ...]
+    """Tensors of another type here than there."""
+    rounded: tuple[str, ...]
+    """Those of them whose type here cannot hold every value."""
+    not_compared: tuple[str, ...]
+    """Frozen tensors under adapters that could not be compared, for their type here is the narrower one."""
+
+
+def support(worker_group: Any) -> str:
+    """Why the actor cannot be exchanged this way, in words that complete "not possible with"; empty if it can."""
+    return next(filter(None, ask_all(worker_group, on_worker.unsupported)), "")
+
+
+def save(worker_group: Any, folder: Path) -> Saved:
+    """Write the actor's weights into an existing folder.
+
+    Raises:
+        CrossCheckError: a worker could not; says which rank, and why.
+    """
+    return finish(folder, ask_all(worker_group, on_worker.save_portable, str(folder)))
+
+
+def load(worker_group: Any, folder: Path) -> Loaded:
+    """Load a folder over the actor's weights, and compare every rank's checksums with the folder's.
+
+    Raises:
+        MismatchError: another model, or another base under the adapters; nothing was loaded.
+        DamagedError: a file or what a rank holds is not what was written; names the first tensor.
+        CrossCheckError: a worker could not; says which rank, and why.
+    """
+    prepared = ask_all(worker_group, on_worker.prepare_portable, str(folder))
+    require_same_bases(folder, prepared)
+    return summary(folder, prepared, ask_all(worker_group, on_worker.load_portable, str(folder)))
+
+
+def finish(folder: Path, ranks: list[SavedRank]) -> Saved:
+    """Write what a folder says of itself, from what all ranks did.
+
+    Raises:
+        PublishError: what rank 0 wrote is not seen from here, or ranks do not hold a tensor together.
+    """
+    entries = {entry.name: entry for rank in ranks for entry in rank.entries}
+    files = {entry.file for entry in entries.values()}
+    for file in sorted(files):
+        if not (folder / file).is_file():
+            raise PublishError(
+                f"rank 0 wrote {file} into {folder}, and it is not seen from here. Is trainer.share_data_dir on a file "
+                "system that all nodes share? Name one that is: trainer.share_data_dir=/mnt/shared/..."
+            )
+    sums = totals(rank.parts for rank in ranks)
+    left_out = {}
+    for entry in ranks[0].left_out:
+        found = set(sums[entry.name].values())
+        total = found.pop()
+        if found or total.elements != entry.elements:
+            raise PublishError(
+                f"the ranks do not hold the frozen tensor {entry.name} alike; is the model sharded evenly?"
+            )
+        left_out[entry.name] = replace(entry, checksum=total.checksum)
+    manifest = Manifest(entries, left_out, ranks[0].tied)
+    manifest.write(folder)
+    return Saved(len(entries), len(files), manifest.size_bytes, len(left_out), dict(manifest.tied))
+
+
+def require_same_bases(folder: Path, ranks: list[LoadedRank]) -> None:
+    """Raises MismatchError unless the frozen tensors under the adapters are the other run's."""
+    problem = first_difference((rank.parts for rank in ranks), ranks[0].expected)
+    if problem:
+        raise MismatchError(
+            f"the adapters in {folder} belong on another base than this run's, and nothing of them was loaded: "
+            f"{problem}. Start both runs from the same model"
+        )
+
+
+def summary(folder: Path, prepared: list[LoadedRank], ranks: list[LoadedRank]) -> Loaded:
+    """Raises DamagedError unless every replica holds what was written."""
+    expected = ranks[0].expected
+    problem = first_difference((rank.parts for rank in ranks), expected)
+    if problem:
+        raise DamagedError(f"{folder}: what was loaded is not what was written: {problem}. This run cannot go on")
+    return Loaded(
+        len(expected),
+        sum(entry.size_bytes for entry in {entry.name: entry for entry in expected.values()}.values()),
+        tuple(ranks[0].converted),
+        tuple(ranks[0].rounded),
+        tuple(prepared[0].not_compared),
+    )

@@ -1,0 +1,114 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""Safetensors files, written tensor by tensor as they come; nothing is kept in memory.
+
+Room for the header is left at the start of each file and filled in when the file is complete, padded with spaces as
+the format allows. A file ends when it is large enough, when its header is full, or when the next tensor would not be
+aligned.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+
+from verl.crosscheck.portable import regions
+from verl.crosscheck.portable.checksum import checksum
+from verl.crosscheck.portable.manifest import STORAGE, Entry, dtype_name
+from verl.crosscheck.portable.naming import Kind, UnsupportedError
+
+HEADER_BYTES = 32 << 10
+FILE_BYTES = 512 << 20
+_LENGTH_BYTES = 8
+_WRITE_BYTES = 16 << 20
+
+
+class FolderWriter:
+    """Writes tensors into numbered files of a folder.
+
+    Args:
+        folder: an existing one.
+        file_bytes: a file is ended before a tensor that would make it larger.
+    """
+
+    def __init__(self, folder: Path, file_bytes: int = FILE_BYTES) -> None:
+        self._folder = folder
+        self._file_bytes = file_bytes
+        self._file: BinaryIO | None = None
+        self._header: dict[str, Any] = {}
+        self._header_bytes = self._at = self._files = 0
+        self._entries: list[Entry] = []
+
+    def add(self, name: str, kind: Kind, tensor: torch.Tensor) -> None:
+        """Write a whole tensor, from any device.
+
+        Raises:
+            UnsupportedError: its type cannot be exchanged.
+            OSError: the disk did not take it.
+        """
+        storage = storage_of(name, tensor.dtype)
+        values = tensor.detach().to("cpu").contiguous().view(-1)
+        data = values.view(torch.uint8)
+        line = {"dtype": storage, "shape": list(tensor.shape), "data_offsets": [self._at, self._at + data.numel()]}
+        needed = len(json.dumps({name: line})) + 32  # digits of the offsets of another file
+        full = self._at and self._at + data.numel() > self._file_bytes
+        if full or self._header_bytes + needed > HEADER_BYTES - 64 or self._at % tensor.element_size():
+            self._end_file()
+        file = self._file or self._begin_file()
+        self._header[name] = {**line, "data_offsets": [self._at, self._at + data.numel()]}
+        self._header_bytes += needed
+        for block in data.split(_WRITE_BYTES):
+            write_all(file, memoryview(block.numpy()))
+        self._at += data.numel()
+        total = checksum(values, regions.whole(tensor.shape))
+        self._entries.append(
+            Entry(name, kind, dtype_name(tensor.dtype), tuple(tensor.shape), total, _part(self._files))
+        )
+
+    def close(self) -> list[Entry]:
+        """End the last file and give all files their names; the tensors that were written."""
+        self._end_file()
+        final = {_part(i): f"model-{i:05}-of-{self._files:05}.safetensors" for i in range(1, self._files + 1)}
+        for part, name in final.items():
+            (self._folder / part).rename(self._folder / name)
+        return [Entry(e.name, e.kind, e.dtype, e.shape, e.checksum, final[e.file]) for e in self._entries]
+
+    def _begin_file(self) -> BinaryIO:
+        self._files += 1
+        self._file = (self._folder / _part(self._files)).open("xb", buffering=0)
+        self._file.seek(_LENGTH_BYTES + HEADER_BYTES)
+        return self._file
+
+    def _end_file(self) -> None:
+        if self._file is not None:
+            header = {"__metadata__": {"format": "pt"}, **self._header}
+            text = json.dumps(header, separators=(",", ":")).encode("ascii")
+            self._file.seek(0)
+            write_all(self._file, memoryview(HEADER_BYTES.to_bytes(_LENGTH_BYTES, "little") + text.ljust(HEADER_BYTES)))
+            self._file.close()
+        self._file, self._header, self._header_bytes, self._at = None, {}, 0, 0
+
+
+def storage_of(name: str, dtype: torch.dtype) -> str:
+    """Safetensors' name of a type.
+
+    Raises:
+        UnsupportedError: the type cannot be exchanged.
+    """
+    storage = STORAGE.get(dtype_name(dtype))
+    if storage is None:
+        raise UnsupportedError(f"{name} is of type {dtype}, which portable weights cannot hold")
+    return storage
+
+
+def write_all(file: BinaryIO, data: memoryview) -> None:
+    """All of it: a raw file may take less than offered."""
+    while data:
+        data = data[file.write(data) :]
+
+
+def _part(number: int) -> str:
+    return f"part-{number:05}"
