@@ -67,7 +67,7 @@ class Folder:
         """
         file, start = self._starts[entry.name]
         itemsize = entry.torch_dtype.itemsize
-        view, at = memoryview(into), 0
+        view, at = memoryview(into.data), 0
         for first, count in runs:
             at = self._read_run(file, start + first * itemsize, view, at, at + count * itemsize, entry)
         if at != len(view):

@@ -69,11 +69,11 @@ def _sharded_values(handle: Any) -> torch.Tensor:
     flat = handle.flat_param
     local = getattr(flat, "_local_shard", None)  # absent before the first forward pass
     if local is None:
-        return flat.detach()  # type: ignore[no-any-return]
-    if handle.uses_sharded_strategy and flat.data_ptr() != local.data_ptr():
+        return flat.detach()
+    if handle.uses_sharded_strategy:  # the unsharded copy may be kept, and used again, while `flat` is sharded
         handle.reshard(True)
         handle.post_reshard()
-    return local.detach()  # type: ignore[no-any-return]
+    return local.detach()
 
 
 def _offsets(flat: Any) -> list[int]:
@@ -107,9 +107,9 @@ def _aliases(flat: Any) -> dict[str, list[str]]:
 
 def _replica(module: Any, handle: Any) -> int:
     if not handle.uses_sharded_strategy:
-        return dist.get_rank()
+        return int(dist.get_rank())
     between = getattr(module, "_inter_node_pg", None)
-    return 0 if between is None else dist.get_rank(between)
+    return 0 if between is None else int(dist.get_rank(between))
 
 
 def _gather(handle: Any, local: torch.Tensor, start: int, shape: torch.Size) -> Callable[[], torch.Tensor]:

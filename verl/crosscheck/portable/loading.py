@@ -38,14 +38,17 @@ class LoadedRank:
     """Frozen tensors under adapters whose type here is narrower than the other run's."""
 
 
-@torch.no_grad()
 def prepare_module(module: nn.Module, path: Path) -> LoadedRank:
     """Whether a folder can be loaded; changes nothing. `parts` are the frozen tensors under adapters.
 
     Raises:
         DamagedError, MismatchError, FileNotFoundError, UnsupportedError: it cannot.
     """
-    own = held_tensors(module)
+    with torch.no_grad():
+        return _prepare(held_tensors(module), path)
+
+
+def _prepare(own: list[Held], path: Path) -> LoadedRank:
     with Folder(path) as folder:
         expected = match([_known(each) for each in own], folder.manifest, path)
     bases = [each for each in own if each.kind == "base"]
@@ -57,7 +60,6 @@ def prepare_module(module: nn.Module, path: Path) -> LoadedRank:
     )
 
 
-@torch.no_grad()
 def load_module(module: nn.Module, path: Path) -> LoadedRank:
     """Load a folder's tensors over the module's.
 
@@ -65,7 +67,11 @@ def load_module(module: nn.Module, path: Path) -> LoadedRank:
         DamagedError, MismatchError, FileNotFoundError, UnsupportedError: as `prepare_module`, before anything is
             changed; DamagedError also if a file is shortened meanwhile or the memory does not take what was read.
     """
-    own = held_tensors(module)
+    with torch.no_grad():
+        return _load_all(held_tensors(module), path)
+
+
+def _load_all(own: list[Held], path: Path) -> LoadedRank:
     with Folder(path) as folder:
         expected = match([_known(each) for each in own], folder.manifest, path)
         own = [each for each in own if each.kind != "base"]
@@ -108,4 +114,4 @@ def _as(held: Held, dtype: torch.dtype) -> Held:
 
 def _rounds(source: torch.dtype, target: torch.dtype) -> bool:
     """Whether the target type cannot hold every value of the source type."""
-    return torch.promote_types(source, target) != target
+    return bool(torch.promote_types(source, target) != target)

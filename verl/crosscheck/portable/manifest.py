@@ -67,7 +67,7 @@ class Entry:
 
     @property
     def size_bytes(self) -> int:
-        return self.elements * self.torch_dtype.itemsize
+        return self.elements * int(self.torch_dtype.itemsize)
 
 
 @dataclass(frozen=True)

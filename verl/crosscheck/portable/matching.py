@@ -75,17 +75,14 @@ def _differences(several: Iterable[Known]) -> str:
 
 def _base_problems(own: Sequence[Known], left_out: Mapping[str, Entry]) -> list[str]:
     bases = {each.name: each for each in own if each.kind == "base"}
+    text = "{} frozen tensors under adapters are only in "
     problems = [
-        _list(
-            "{} frozen tensors under this run's adapters are not the other run's",
-            [n for n in bases if n not in left_out],
-        ),
-        _list(
-            "{} frozen tensors under the other run's adapters are not this run's",
-            [n for n in left_out if n not in bases],
-        ),
+        _list(text + "this run", [name for name in bases if name not in left_out]),
+        _list(text + "the other run", [name for name in left_out if name not in bases]),
     ]
-    return problems or [p for name in bases if (p := _wrong(bases[name], left_out[name]))][:1]
+    if any(problems):
+        return problems
+    return [problem for name in bases if (problem := _wrong(bases[name], left_out[name]))][:1]
 
 
 def _wrong(each: Known, entry: Entry) -> str:

@@ -105,8 +105,7 @@ def _export(owner: Any) -> Iterator[tuple[str, torch.Tensor]]:
     """Whole tensors under Hugging Face names; all ranks must go through it together."""
     bridge = owner.bridge
     export = bridge.export_weights if getattr(owner, "vanilla_bridge", True) else bridge.export_hf_weights
-    for name, tensor in export(_chunks(owner)):
-        yield name, tensor
+    yield from export(_chunks(owner))
 
 
 def _chunks(owner: Any) -> Sequence[Any] | None:
@@ -114,7 +113,7 @@ def _chunks(owner: Any) -> Sequence[Any] | None:
     for name in ("actor_module", "module"):
         chunks = getattr(owner, name, None)
         if isinstance(chunks, list | tuple | torch.nn.ModuleList):
-            return chunks  # type: ignore[return-value]
+            return chunks
     return None
 
 

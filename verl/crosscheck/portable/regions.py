@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -49,7 +50,7 @@ class Region:
             if width == self.columns:
                 breaks = np.flatnonzero(np.diff(rows) != 1) + 1
                 edges = [0, *breaks.tolist(), len(rows)]
-                for one, other in zip(edges, edges[1:], strict=False):
+                for one, other in pairwise(edges):
                     yield int(rows[one]) * self.columns, (other - one) * self.columns
             else:
                 for row in rows.tolist():

@@ -36,7 +36,6 @@ class SavedRank:
     tied: dict[str, str] = field(default_factory=dict)
 
 
-@torch.no_grad()
 def save_module(module: nn.Module, folder: Path) -> SavedRank:
     """Write a module into an existing folder; all ranks must call it together.
 
@@ -44,7 +43,11 @@ def save_module(module: nn.Module, folder: Path) -> SavedRank:
         UnsupportedError: a wrapper or tensor of an unknown kind; on every rank, before anything is gathered.
         OSError: on rank 0, after everything was gathered: the disk did not take it.
     """
-    own = held_tensors(module)
+    with torch.no_grad():
+        return _save(held_tensors(module), folder)
+
+
+def _save(own: list[Held], folder: Path) -> SavedRank:
     for each in own:
         storage_of(each.name, each.dtype)
     sent = [each for each in own if each.kind != "base"]

@@ -1,0 +1,174 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""Not a test: several ranks in gloo that save and load tiny models, started by `test_ranks_on_cpu.py`.
+
+    python ranks.py WORLD_SIZE FOLDER     # steps from FOLDER/steps.json, what came of them into FOLDER/out
+
+A step has `do` (save or load), `layout`, `model` (a variant), `seed`, `path` (a folder of weights), and `name`.
+Each save writes the values that it had into `out/NAME.pt`, each load those that it has afterwards, gathered by torch's
+own means; whatever went wrong on a rank goes into `out/NAME.RANK.txt`.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import ShardingStrategy, fully_shard
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+from torch.distributed.tensor import DTensor, Shard
+from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
+
+from verl.crosscheck.portable import loading, saving, transfer
+
+
+def build(variant, seed):
+    """A tiny model; sizes that no number of ranks divides."""
+    torch.manual_seed(seed)
+    config = Qwen2Config(
+        vocab_size=97,
+        hidden_size=64,
+        intermediate_size=129,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        tie_word_embeddings=variant == "tied",
+        attn_implementation="eager",
+    )
+    model = Qwen2ForCausalLM(config)
+    with torch.no_grad():
+        for parameter in model.parameters():  # also those that all start as ones or zeros
+            parameter.normal_()
+    if variant == "bf16":
+        model.to(torch.bfloat16)
+    if variant == "mixed":
+        model.model.norm.to(torch.bfloat16)
+        model.model.layers[0].mlp.to(torch.float64)
+    if variant == "frozen":
+        model.model.embed_tokens.requires_grad_(False)
+    if variant == "buffers":
+        model.model.register_buffer("steps", torch.tensor(seed * 1000))
+        model.model.layers[1].register_buffer("scale", torch.randn(5, dtype=torch.float64))
+        model.model.register_buffer("scratch", torch.randn(3), persistent=False)
+    if variant.startswith("lora"):
+        model = lora(model, seed if variant == "lora" else 0)
+    return model
+
+
+def lora(model, seed):
+    from peft import LoraConfig, get_peft_model
+
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_()
+    if seed == 99:  # another base
+        model.model.layers[1].mlp.up_proj.weight.data[3, 5] += 1
+    config = LoraConfig(r=3, target_modules=["q_proj", "up_proj"], modules_to_save=["lm_head"])
+    model = get_peft_model(model, config)
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.normal_()
+    return model
+
+
+def wrap(model, layout):
+    """As upstream's workers wrap an actor."""
+    world = dist.get_world_size()
+    if layout == "plain":
+        return model
+    if layout == "ddp":
+        return nn.parallel.DistributedDataParallel(model)
+    if layout.startswith("fsdp2"):
+        mesh = init_device_mesh("cpu", (world,))
+        kind = {"mesh": mesh, "reshard_after_forward": "keep" not in layout}
+        if "columns" in layout:
+            kind["shard_placement_fn"] = lambda p: Shard(p.dim() - 1 if p.shape[-1] % world == 0 else 0)
+        for module in model.modules():
+            if isinstance(module, Qwen2DecoderLayer):
+                fully_shard(module, **kind)
+        return fully_shard(model, **kind)
+    strategy = ShardingStrategy.NO_SHARD if "whole" in layout else ShardingStrategy.FULL_SHARD
+    return FSDP(
+        model,
+        auto_wrap_policy=ModuleWrapPolicy({Qwen2DecoderLayer}),
+        sharding_strategy=strategy,
+        use_orig_params="orig" in layout,
+        device_id=torch.device("cpu"),
+    )
+
+
+def values(module):
+    """All values of parameters and buffers, by clean name, gathered by torch's own means."""
+    if isinstance(module, FSDP):
+        with FSDP.summon_full_params(module, writeback=False):
+            return clean(module)
+    return clean(module)
+
+
+def clean(module):
+    found = {}
+    for name, value in [*module.named_parameters(), *module.named_buffers()]:
+        full = value.full_tensor() if isinstance(value, DTensor) else value
+        found[name.replace("_fsdp_wrapped_module.", "").removeprefix("module.")] = full.detach().clone()
+    return found
+
+
+def step(each, out):
+    torch.manual_seed(0)
+    module = wrap(build(each["model"], each["seed"]), each["layout"])
+    tokens = torch.arange(6).reshape(1, 6)
+    if each.get("forward"):  # FSDP then keeps the root unsharded
+        with torch.no_grad():
+            module(input_ids=tokens)
+    folder = Path(each["path"])
+    try:
+        told = save(module, folder) if each["do"] == "save" else load(module, folder)
+        (out / f"{each['name']}.{dist.get_rank()}.json").write_text(json.dumps(told))
+    except Exception as error:
+        (out / f"{each['name']}.{dist.get_rank()}.txt").write_text(f"{type(error).__name__}: {error}")
+    found = values(module)
+    if each.get("forward"):
+        with torch.no_grad():
+            found["logits"] = module(input_ids=tokens).logits
+    if dist.get_rank() == 0:
+        torch.save(found, out / f"{each['name']}.pt")
+    dist.barrier()
+
+
+def save(module, folder):
+    ranks = gathered(saving.save_module(module, folder))
+    saved = transfer.finish(folder, ranks) if dist.get_rank() == 0 else None
+    dist.barrier()
+    return saved and vars(saved)
+
+
+def load(module, folder):
+    prepared = gathered(loading.prepare_module(module, folder))
+    transfer.require_same_bases(folder, prepared)
+    return vars(transfer.summary(folder, prepared, gathered(loading.load_module(module, folder))))
+
+
+def gathered(result):
+    results = [None] * dist.get_world_size()
+    dist.all_gather_object(results, result)
+    return results
+
+
+def main(rank, world, folder):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", store=dist.FileStore(str(folder / "store"), world), rank=rank, world_size=world)
+    for each in json.loads((folder / "steps.json").read_text()):
+        step(each, folder / "out")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    torch.multiprocessing.spawn(main, (int(sys.argv[1]), Path(sys.argv[2])), nprocs=int(sys.argv[1]))
