@@ -2,19 +2,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Not a test: several ranks in gloo that save and load tiny models, started by `test_ranks_on_cpu.py`.
 
-    python ranks.py WORLD_SIZE FOLDER     # steps from FOLDER/steps.json, what came of them into FOLDER/out
+    python ranks.py FOLDER     # jobs from FOLDER/jobs.json, what came of them into FOLDER/out
 
-A step has `do` (save or load), `layout`, `model` (a variant), `seed`, `path` (a folder of weights), and `name`.
-Each save writes the values that it had into `out/NAME.pt`, each load those that it has afterwards, gathered by torch's
-own means; whatever went wrong on a rank goes into `out/NAME.RANK.txt`.
+A job has `world` (number of ranks) and `steps`. A step has `do` (save or load), `layout`, `model` (a variant), `seed`,
+`path` (a folder of weights), and `name`. Each save writes the values that it had into `out/NAME.pt`, each load those
+that it has afterwards, gathered by torch's own means; what was told on a rank goes into `out/NAME.RANK.json`, whatever
+went wrong into `out/NAME.RANK.txt`.
 """
 
 import json
+import multiprocessing
 import sys
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from peft import LoraConfig, get_peft_model
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
@@ -55,21 +58,18 @@ def build(variant, seed):
         model.model.register_buffer("steps", torch.tensor(seed * 1000))
         model.model.layers[1].register_buffer("scale", torch.randn(5, dtype=torch.float64))
         model.model.register_buffer("scratch", torch.randn(3), persistent=False)
-    if variant.startswith("lora"):
-        model = lora(model, seed if variant == "lora" else 0)
-    return model
+    return lora(model, variant, seed) if variant.startswith("lora") else model
 
 
-def lora(model, seed):
-    from peft import LoraConfig, get_peft_model
-
+def lora(model, variant, seed):
+    """The same base, whatever the seed, unless another one is wanted."""
     torch.manual_seed(0)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_()
-    if seed == 99:  # another base
-        model.model.layers[1].mlp.up_proj.weight.data[3, 5] += 1
-    config = LoraConfig(r=3, target_modules=["q_proj", "up_proj"], modules_to_save=["lm_head"])
+        if variant == "lora-other-base":
+            model.model.layers[1].mlp.up_proj.weight[3, 5] += 1
+    config = LoraConfig(r=3, target_modules=["q_proj", "up_proj"])
     model = get_peft_model(model, config)
     torch.manual_seed(seed)
     with torch.no_grad():
@@ -87,7 +87,8 @@ def wrap(model, layout):
     if layout == "ddp":
         return nn.parallel.DistributedDataParallel(model)
     if layout.startswith("fsdp2"):
-        mesh = init_device_mesh("cpu", (world,))
+        replicas = (world, 1) if "replicas" in layout else (world,)
+        mesh = init_device_mesh("cpu", replicas, mesh_dim_names=("replica", "shard")[-len(replicas) :])
         kind = {"mesh": mesh, "reshard_after_forward": "keep" not in layout}
         if "columns" in layout:
             kind["shard_placement_fn"] = lambda p: Shard(p.dim() - 1 if p.shape[-1] % world == 0 else 0)
@@ -95,9 +96,15 @@ def wrap(model, layout):
             if isinstance(module, Qwen2DecoderLayer):
                 fully_shard(module, **kind)
         return fully_shard(model, **kind)
-    strategy = ShardingStrategy.NO_SHARD if "whole" in layout else ShardingStrategy.FULL_SHARD
+    strategy, mesh = ShardingStrategy.FULL_SHARD, None
+    if "whole" in layout:
+        strategy = ShardingStrategy.NO_SHARD
+    if "replicas" in layout:
+        strategy = ShardingStrategy.HYBRID_SHARD
+        mesh = init_device_mesh("cpu", (world, 1), mesh_dim_names=("replica", "shard"))
     return FSDP(
         model,
+        device_mesh=mesh,
         auto_wrap_policy=ModuleWrapPolicy({Qwen2DecoderLayer}),
         sharding_strategy=strategy,
         use_orig_params="orig" in layout,
@@ -106,7 +113,7 @@ def wrap(model, layout):
 
 
 def values(module):
-    """All values of parameters and buffers, by clean name, gathered by torch's own means."""
+    """All values of parameters and buffers, by clean name, gathered by torch's own means; without the rotary ones."""
     if isinstance(module, FSDP):
         with FSDP.summon_full_params(module, writeback=False):
             return clean(module)
@@ -116,6 +123,8 @@ def values(module):
 def clean(module):
     found = {}
     for name, value in [*module.named_parameters(), *module.named_buffers()]:
+        if "rotary_emb" in name:
+            continue
         full = value.full_tensor() if isinstance(value, DTensor) else value
         found[name.replace("_fsdp_wrapped_module.", "").removeprefix("module.")] = full.detach().clone()
     return found
@@ -162,13 +171,28 @@ def gathered(result):
     return results
 
 
-def main(rank, world, folder):
+def rank_of(rank, world, number, folder, steps):
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", store=dist.FileStore(str(folder / "store"), world), rank=rank, world_size=world)
-    for each in json.loads((folder / "steps.json").read_text()):
+    store = dist.FileStore(str(folder / f"store-{number}"), world)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=world)
+    for each in steps:
         step(each, folder / "out")
     dist.destroy_process_group()
 
 
+def main(folder):
+    """Ranks are forked, so that the libraries are imported once."""
+    fork = multiprocessing.get_context("fork")
+    for number, job in enumerate(json.loads((folder / "jobs.json").read_text())):
+        arguments = (job["world"], number, folder, job["steps"])
+        ranks = [fork.Process(target=rank_of, args=(rank, *arguments)) for rank in range(job["world"])]
+        for rank in ranks:
+            rank.start()
+        for rank in ranks:
+            rank.join()
+        if any(rank.exitcode for rank in ranks):
+            sys.exit(f"exit codes of the ranks of job {number}: {[rank.exitcode for rank in ranks]}")
+
+
 if __name__ == "__main__":
-    torch.multiprocessing.spawn(main, (int(sys.argv[1]), Path(sys.argv[2])), nprocs=int(sys.argv[1]))
+    main(Path(sys.argv[1]))

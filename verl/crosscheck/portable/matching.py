@@ -102,5 +102,5 @@ def _advice(own: Sequence[Known], manifest: Manifest) -> str:
     there = any(entry.kind == "adapter" for entry in manifest.tensors.values())
     if here == there:
         return ". Both runs need the same model"
-    one, other = ("this run trains", "the other does not") if here else ("the other run trains", "this one does not")
+    one, other = ("This run trains", "the other does not") if here else ("The other run trains", "this one does not")
     return f". {one} LoRA adapters and {other}: set actor_rollout_ref.model.lora_rank alike on both sides"
