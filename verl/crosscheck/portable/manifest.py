@@ -112,7 +112,7 @@ def read_manifest(folder: Path) -> Manifest:
         raise MalformedError(f"{NAME}: schema {SCHEMA!r} expected, {str(content.get('schema'))[:80]!r} found")
     tensors, left_out = (_entries(content.get(key), key) for key in ("tensors", "left_out"))
     tied = content.get("tied")
-    if not isinstance(tied, dict) or not all(first in tensors for first in tied.values()):
+    if not isinstance(tied, dict) or not all(isinstance(each, str) and each in tensors for each in tied.values()):
         raise MalformedError(f"{NAME}: 'tied' does not name tensors that are there")
     for entry in tensors.values():
         if not FILE.fullmatch(entry.file):
@@ -146,14 +146,14 @@ def _entries(found: Any, key: str) -> dict[str, Entry]:
 
 def _entry(each: Any) -> Entry:
     try:
-        shape = checked_shape(each["shape"])
-        entry = Entry(each["name"], each["kind"], each["dtype"], shape, int(each["checksum"], 16), each["file"])
+        checksum = int(each["checksum"], 16)
+        entry = Entry(each["name"], each["kind"], each["dtype"], checked_shape(each["shape"]), checksum, each["file"])
         texts = (entry.name, entry.file)
         if not all(isinstance(text, str) for text in texts) or entry.kind not in get_args(Kind):
             raise ValueError
         if entry.dtype not in STORAGE or not 0 <= entry.checksum <= MASK:
             raise ValueError
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, MalformedError):
         raise MalformedError(f"{NAME}: {str(each)[:120]} does not describe a tensor") from None
     return entry
 
