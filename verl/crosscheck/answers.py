@@ -4,18 +4,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from verl.crosscheck.checkpoints import LAYOUT
 from verl.crosscheck.console import MARK, say
-from verl.crosscheck.errors import MismatchError
-from verl.crosscheck.exchange.cards import Card
+from verl.crosscheck.errors import DamagedError, MismatchError
 from verl.crosscheck.exchange.directory import require_own_file
 from verl.crosscheck.identity import Call, CallKind, require_same_call
 from verl.crosscheck.rollouts import load_rollout
+from verl.crosscheck.settings import CkptFormat
 from verl.protocol import DataProto
 
 SAME_QUESTION = (
@@ -23,8 +23,8 @@ SAME_QUESTION = (
     "val_before_train, at the same time, in a directory of their own."
 )
 SAME_LAYOUT = (
-    "Upstream's checkpoints load only on the same kind of device with the same number of ranks and the same sharding: "
-    "give both runs equal trainer.device, trainer.nnodes, trainer.n_gpus_per_node and actor strategy."
+    "Upstream's checkpoints load only on the same kind of device with the same number of ranks and the same sharding; "
+    "those of any other layout are exchanged with trainer.share_data_ckpt_format=auto on both runs."
 )
 VALIDATE_AFTER_RESUME = (
     "The other run seems to have been resumed without the validation that ends the step: resume it with "
@@ -74,11 +74,12 @@ def require_same_update(path: Path, own: dict[str, Any], found: dict[str, Any], 
         own, found: what each says of its update, see `checkpoints.actor_about`.
 
     Raises:
-        MismatchError: it is of another one, and `strict`; else that is warned of. Another layout is an error in any
-            case: upstream could not load it.
+        MismatchError: it is of another one, and `strict`; else that is warned of. A native checkpoint of another layout
+            is an error in any case: upstream could not load it.
     """
+    native = format_of(found) is CkptFormat.NATIVE
     for key, value in own.items():
-        if found.get(key) == value:
+        if found.get(key) == value or (key in LAYOUT and not native):
             continue
         if key in LAYOUT or strict:
             raise _not_same_update(path, own, found, key, "It was not loaded.")
@@ -86,22 +87,17 @@ def require_same_update(path: Path, own: dict[str, Any], found: dict[str, Any], 
             raise _not_same_update(path, own, found, key, USED_ALL_THE_SAME)
 
 
-def require_same_layout(own: Card, other: Card) -> None:
-    """Return if either run could load a checkpoint of the other.
+def format_of(about: Mapping[str, Any]) -> CkptFormat:
+    """The form of a checkpoint, by what it says of itself; those of before there was a choice are native.
 
     Raises:
-        MismatchError: it could not; shows all that stands in the way.
+        DamagedError: it is none that is known.
     """
-    different = [
-        f"{key.replace('_', ' ')} {getattr(own, key)} here, {getattr(other, key)} there"
-        for key in LAYOUT
-        if getattr(own, key) != getattr(other, key)
-    ]
-    if different:
-        raise MismatchError(
-            f"this run and the other one, {other.identity}, could not load each other's checkpoints: "
-            f"{'; '.join(different)}. {SAME_LAYOUT}"
-        )
+    value = about.get("format", CkptFormat.NATIVE.value)
+    for each in (CkptFormat.NATIVE, CkptFormat.PORTABLE):
+        if value == each.value:
+            return each
+    raise DamagedError(f"the checkpoint's format is {value!r:.40}, which is none. It was not loaded")
 
 
 def _not_same_update(

@@ -16,7 +16,7 @@ from verl.crosscheck.settings import DEVICE_KEY
 from verl.protocol import DataProto
 
 LAYOUT = ("device", "world_size", "strategy")
-"""Entries of `actor_about` that say on what a checkpoint can be loaded."""
+"""Entries of `actor_about` that say on what a native checkpoint can be loaded."""
 
 _SHARD = re.compile(r"(?P<kind>.+)_world_size_(?P<world_size>[0-9]+)_rank_(?P<rank>[0-9]+)\.pt")
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from omegaconf import OmegaConf
 
+from verl.crosscheck.actor_files import ActorFiles
 from verl.crosscheck.startup import prepare
 
 if TYPE_CHECKING:
@@ -20,18 +21,13 @@ if TYPE_CHECKING:
 
     from verl.protocol import DataProto
 
-Save = Callable[[str], object]
-Load = Callable[[str], object]
-
 
 @dataclass(frozen=True)
 class Updated:
     """What a trainer holds after an update of the actor."""
 
-    load: Load
-    """Loads the actor from a folder."""
-    save: Save
-    """Saves it into one."""
+    actor: ActorFiles
+    """Gets the actor into a folder and out of it."""
     about: Callable[[], dict[str, Any]]
     """Says what was trained on, and by what, as plain JSON."""
     batch: DataProto
@@ -128,7 +124,13 @@ class ShareHooks:
             updated.batch, updated.metrics, updated.global_step, entropies_BT, recomputed=not self._bypasses
         )
         timing_s = self._share.after_update_policy(
-            self._mode, updated.load, updated.save, updated.about(), lambda: observed
+            self._mode,
+            updated.actor.load,
+            updated.actor.save,
+            updated.about(),
+            lambda: observed,
+            updated.actor.load_portable,
+            updated.actor.save_portable,
         )
         return {**{f"timing_s/{name}": seconds for name, seconds in timing_s.items()}, **self._share.metrics()}
 

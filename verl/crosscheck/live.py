@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from verl.crosscheck import resuming
-from verl.crosscheck.answers import load_answer, require_same_update
+from verl.crosscheck.actor_files import ActorFiles, Save, load_checked
+from verl.crosscheck.answers import load_answer
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.console import MARK, failure_told, say
-from verl.crosscheck.errors import CrossCheckError, DamagedError, PublishError
+from verl.crosscheck.errors import CrossCheckError, DamagedError, PublishError, SettingsError
 from verl.crosscheck.exchange import artefacts, filesystem, layout
 from verl.crosscheck.exchange.free_space import require_space
 from verl.crosscheck.exchange.layout import MANIFEST, Layout
-from verl.crosscheck.exchange.manifest import read_checked, read_manifest
+from verl.crosscheck.exchange.manifest import read_manifest
 from verl.crosscheck.exchange.peer import Sighting
 from verl.crosscheck.exchange.publish import discard, publish_folder, sweep
 from verl.crosscheck.exchange.retention import removable
@@ -29,15 +30,12 @@ from verl.crosscheck.indexing import Asked, CallIndex, place
 from verl.crosscheck.meeting import Meeting
 from verl.crosscheck.rollouts import identify_call, save_rollout
 from verl.crosscheck.runs import own_run
-from verl.crosscheck.settings import ShareMode
+from verl.crosscheck.settings import CkptFormat, ShareMode
 from verl.crosscheck.step_evidence import Observed
 from verl.crosscheck.step_times import StepTimes
 from verl.crosscheck.witness import Witness
 from verl.protocol import DataProto
 from verl.trainer.config.config import TrainerConfig
-
-Load = Callable[[str], object]
-Save = Callable[[str], object]
 
 
 class LiveSide:
@@ -76,6 +74,16 @@ class LiveSide:
     def mark_checkpoint(self, folder: Path) -> None:
         """The trainer is about to save a checkpoint of its own in `folder`."""
         resuming.mark_checkpoint(folder, self.run.place.session.id, self.index.next, self.updates)
+
+    def begin_training(self, actor: Any) -> None:
+        """See `ShareDataTest.begin_training`."""
+        self.meeting.look_around()
+        if self.meeting.ckpt_format() is CkptFormat.PORTABLE:
+            from verl.crosscheck.portable.transfer import support
+
+            if why := support(actor):
+                raise SettingsError(f"this run cannot exchange portable checkpoints: not possible with {why}")
+        self.witness.begin(actor)
 
     # ---------------------------------------------------------------- rollouts
 
@@ -126,7 +134,7 @@ class LiveSide:
     # ---------------------------------------------------------------- checkpoints
 
     def exchange_actor(
-        self, load: Load, save: Save, about: dict[str, Any], observed: Callable[[], Observed] | None = None
+        self, actor: ActorFiles, about: dict[str, Any], observed: Callable[[], Observed] | None = None
     ) -> None:
         """See `ShareDataTest.after_update_policy`."""
         index, self.updates = self.updates, self.updates + 1
@@ -134,13 +142,13 @@ class LiveSide:
         path = self.layout.ckpt(index)
         evidence = self.witness.observe(observed, index)
         if self.mode is ShareMode.CKPT:
-            self._take_ckpt(path, index, load, about)
+            self._take_ckpt(path, index, actor, about)
             self.witness.compare(evidence)
         else:
             self.witness.keep_own(evidence)
-            self._give_ckpt(path, index, self.witness.reloaded(load), save, about)
+            self._give_ckpt(path, index, self.witness.reloaded(actor), about)
 
-    def _take_ckpt(self, path: Path, index: int, load: Load, about: dict[str, Any]) -> None:
+    def _take_ckpt(self, path: Path, index: int, actor: ActorFiles, about: dict[str, Any]) -> None:
         say(MARK, f"waiting for {path}", "green")
         self.run.report(f"waiting for {path.name}", updates=index)
         with failure_told(MARK, f"Load ckpt failed from {path} because of "):
@@ -149,22 +157,24 @@ class LiveSide:
             with self.times.spent("load_ckpt"):
                 self.meeting.require_agreement()
                 self.run.report(f"loading {path.name}")
-                self._load(path, load, about)
+                self._load(path, actor, about)
         self.witness.after_load()
         self.run.report_taken("ckpt", index, "pushing weights")
         say(MARK, f"Successfully load ckpt from {path}", "green")
 
-    def _give_ckpt(self, path: Path, index: int, load: Load, save: Save, about: dict[str, Any]) -> None:
+    def _give_ckpt(self, path: Path, index: int, actor: ActorFiles, about: dict[str, Any]) -> None:
         self.meeting.require_partner("rollout", self.index.next)
         if self.wait.is_listed(path) and self.is_ours(path):
-            self._go_on_with(path, index, load, about)
+            self._go_on_with(path, index, actor, about)
             return
+        form = self.meeting.ckpt_format()
+        save = actor.save_as(form)
         self.run.report(f"saving {path.name}", updates=index)
         with self.times.spent("save_ckpt"):
             with saving(path), failure_told(MARK, f"Failed to save ckpt to {path}: "):
                 self.run.place.require_current()
                 require_space(path, self._last_size_bytes("ckpt", index))
-                stamped = {**about, **self.run.place.stamp}
+                stamped = {**about, "format": form.value, **self.run.place.stamp}
                 self._size_bytes["ckpt"] = publish_folder(path, lambda stage: self._fill(stage, save), stamped)
             self.run.report_published("ckpt", index, "pushing weights")
             self._delete_old()
@@ -176,17 +186,16 @@ class LiveSide:
         save(str(stage))
         self.run.place.require_current()
 
-    def _go_on_with(self, path: Path, index: int, load: Load, about: dict[str, Any]) -> None:
+    def _go_on_with(self, path: Path, index: int, actor: ActorFiles, about: dict[str, Any]) -> None:
         """An earlier run of this side saved that update, and the other run may have loaded it: both go on from it."""
         with self.times.spent("load_ckpt"), failure_told(MARK, f"Load ckpt failed from {path} because of "):
-            self._load(path, load, about)
+            self._load(path, actor, about)
         self.run.report_published("ckpt", index, "pushing weights")
         say(MARK, f"Successfully load ckpt from {path}", "green")
 
-    def _load(self, path: Path, load: Load, about: dict[str, Any]) -> None:
+    def _load(self, path: Path, actor: ActorFiles, about: dict[str, Any]) -> None:
         self.run.place.require_current()
-        require_same_update(path, about, read_checked(path).about, strict=self.trainer.share_data_strict)
-        load(str(path))
+        load_checked(path, actor, about, strict=self.trainer.share_data_strict)
 
     def _delete_old(self) -> None:
         """Delete the checkpoints that neither this run nor the other one needs again."""

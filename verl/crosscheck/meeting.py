@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from verl.crosscheck.agreement import NOT_KNOWN, Comparison, compare, require_agreement, without_length
-from verl.crosscheck.answers import require_same_layout
+from verl.crosscheck.agreement import NOT_KNOWN, Comparison, compare, flatten, require_agreement, without_length
+from verl.crosscheck.checkpoint_format import Choice, choose
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.console import MARK, say
 from verl.crosscheck.errors import DamagedError, ResumeError
@@ -19,6 +19,8 @@ from verl.crosscheck.exchange.own_run import OwnRun
 from verl.crosscheck.exchange.peer import Peer, Sighting
 from verl.crosscheck.exchange.retention import lost
 from verl.crosscheck.exchange.session import OTHER, WRITES
+from verl.crosscheck.portions import portions_of, why_other_updates
+from verl.crosscheck.settings import CkptFormat
 from verl.trainer.config.config import TrainerConfig
 
 _NO_FACTS = {"facts": {NOT_KNOWN: "its trainer told none"}}
@@ -42,6 +44,8 @@ class Meeting:
             run.card.others_before,
         )
         self._configured: int | None = None
+        self._choice: Choice | None = None
+        self._told: Choice | None = None
         self._compared: tuple[int, bool] | None = None
         """Number of the run that was compared with, and whether its facts were."""
 
@@ -55,7 +59,7 @@ class Meeting:
 
         Raises:
             AgreementError: they differ where they must not, and the run is strict.
-            MismatchError: neither could load the other's checkpoints.
+            MismatchError: neither could load the other's checkpoints, see `checkpoint_format.choose`.
             ResumeError: what this run needs is gone, and will not be made again.
         """
         seen = self._peer.look()
@@ -68,9 +72,33 @@ class Meeting:
             return
         if self._compared is None or self._compared[0] != seen.number:
             self._compare(seen.card, {}, {})
-            require_same_layout(self._run.card, seen.card)
+        self._choose(seen.card)
         self._require_no_loss(seen)
         self._configured = seen.number
+
+    def ckpt_format(self) -> CkptFormat:
+        """In which form this pair exchanges checkpoints. The other run may be over: then it was said by its card.
+
+        Raises:
+            MismatchError: see `look_around`.
+        """
+        if self._choice is None:
+            number = self._run.card.others_before
+            if number == 0:  # nobody is there yet, and who comes finds what suits an equal run
+                asked = self._trainer.ckpt_format
+                return CkptFormat.NATIVE if asked is CkptFormat.AUTO else asked
+            self._choose(cards.read_card(self._run.place.session.run(self._peer.mode, number)))
+        assert self._choice is not None
+        return self._choice.format
+
+    def _choose(self, other: Card) -> None:
+        self._choice = choose(self._run.card, other)
+
+    def _tell_choice(self) -> None:
+        """Once, unless another run with another layout has taken the other one's place."""
+        if self._choice is not None and self._choice != self._told:
+            say(MARK, f"checkpoints are exchanged in the {self._choice.format.value} form: {self._choice.reason}")
+            self._told = self._choice
 
     def require_partner(self, kind: str, index: int) -> None:
         """As `look_around`, before this run begins what only makes sense with the other one.
@@ -101,7 +129,12 @@ class Meeting:
         names = self._run.place.session.run(self._peer.mode, number)
         told = self._tells_facts(names, over=seen is None)
         if self._compared != (number, told):
-            self._compare_all(seen.card if seen is not None else cards.read_card(names), names, told, over=seen is None)
+            other = seen.card if seen is not None else cards.read_card(names)
+            self._compare_all(other, names, told, over=seen is None)
+            self._choose(other)
+            self._tell_choice()
+            if why := why_other_updates(*(portions_of(flatten(each.config)) for each in (self._run.card, other))):
+                say(MARK, f"Warning: the verdict will not compare the updates: {why}", "yellow")
             self._compared = (number, told)
 
     def _tells_facts(self, names: RunNames, *, over: bool) -> bool:

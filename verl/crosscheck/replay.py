@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from verl.crosscheck import resuming
+from verl.crosscheck.actor_files import ActorFiles, load_checked
 from verl.crosscheck.agreement import compare, require_agreement, without_length
-from verl.crosscheck.answers import load_answer, require_same_update
+from verl.crosscheck.answers import load_answer
 from verl.crosscheck.console import MARK, failure_told, say
 from verl.crosscheck.errors import DamagedError, DirectoryError
 from verl.crosscheck.exchange import artefacts, cards
-from verl.crosscheck.exchange.manifest import read_checked
 from verl.crosscheck.exchange.session import OTHER, locate
 from verl.crosscheck.identity import Call
 from verl.crosscheck.indexing import Asked, CallIndex, place
-from verl.crosscheck.live import Load, Save, asked_of
+from verl.crosscheck.live import asked_of
 from verl.crosscheck.rollouts import identify_call
 from verl.crosscheck.runs import card_of
 from verl.crosscheck.settings import ShareMode
@@ -78,7 +78,7 @@ class ReplaySide:
         return RecordedRollouts(self) if self.mode is ShareMode.ROLLOUT else None
 
     def exchange_actor(
-        self, load: Load, save: Save, about: dict[str, Any], observed: Callable[[], Observed] | None = None
+        self, actor: ActorFiles, about: dict[str, Any], observed: Callable[[], Observed] | None = None
     ) -> None:
         """See `ShareDataTest.after_update_policy`. A replay keeps nothing, so nobody asks what was observed."""
         index, self.updates = self.updates, self.updates + 1
@@ -90,8 +90,7 @@ class ReplaySide:
             self.require_recorded("ckpt", index)
             # The recorded update was made from the recorded rollout, and this run's own may well be another.
             about.pop("batch_digest", None)
-            require_same_update(path, about, read_checked(path).about, strict=self._trainer.share_data_strict)
-            load(str(path))
+            load_checked(path, actor, about, strict=self._trainer.share_data_strict)
         say(MARK, f"Successfully load ckpt from {path}", "green")
 
     def identify(self, prompts: DataProto) -> Call | None:

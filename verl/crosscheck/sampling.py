@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 
 from verl.crosscheck.agreement import flatten
 from verl.crosscheck.facts_model import configuration_of
+from verl.crosscheck.portions import portions_of
 from verl.utils.torch_dtypes import PrecisionType
 
 ROLLOUT, ACTOR = "actor_rollout_ref.rollout", "actor_rollout_ref.actor"
@@ -45,6 +46,7 @@ def sampling_of(config: Any, tokenizer: Any = None) -> tuple[dict[str, Any], dic
         "train_dtype": _dtype(flat.get(f"{ACTOR}.fsdp_config.dtype") or flat.get(f"{ACTOR}.megatron.dtype")),
         "loss_agg_mode": flat.get(f"{ACTOR}.loss_agg_mode"),
         "workers": _workers(flat),
+        "portions": portions_of(flat).to_json(),
     }
     try:
         model = configuration_of(str(flat["actor_rollout_ref.model.path"]))

@@ -57,6 +57,17 @@ class ShareMode(str, Enum):
         )
 
 
+class CkptFormat(str, Enum):
+    """In which form the actor is exchanged: the values of `trainer.share_data_ckpt_format`."""
+
+    NATIVE = "native"
+    """Upstream's checkpoint: weights, optimizer, scheduler and random state, for the same layout of ranks only."""
+    PORTABLE = "portable"
+    """Weights alone, whole tensors under Hugging Face names, for any layout of ranks."""
+    AUTO = "auto"
+    """Native if both runs are laid out alike, else portable."""
+
+
 def checked_seconds(key: str, value: Any) -> float:
     """`value` as seconds.
 
@@ -139,6 +150,15 @@ def checked_weight_change(value: Any) -> ChangeDetail:
         SettingsError: not one of the words, letter for letter.
     """
     return _checked_word("trainer.share_data_weight_change", value, ChangeDetail, "full")
+
+
+def checked_ckpt_format(value: Any) -> CkptFormat:
+    """`trainer.share_data_ckpt_format` as what is asked for.
+
+    Raises:
+        SettingsError: not one of the words, letter for letter.
+    """
+    return _checked_word("trainer.share_data_ckpt_format", value, CkptFormat, "auto")
 
 
 def _checked_word(key: str, value: Any, words: type[Word], usual: str) -> Word:

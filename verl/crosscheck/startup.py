@@ -11,10 +11,12 @@ from typing import Any
 
 from omegaconf import OmegaConf, open_dict, read_write
 
+from verl.crosscheck.agreement import flatten
+from verl.crosscheck.checkpoint_format import KEY, why_not_portable
 from verl.crosscheck.console import COLOUR_VARIABLE
 from verl.crosscheck.errors import SettingsError
 from verl.crosscheck.exchange.directory import open_directory
-from verl.crosscheck.settings import ShareMode, refuse_replay_without_mode, refuse_skip_with_share
+from verl.crosscheck.settings import CkptFormat, ShareMode, refuse_replay_without_mode, refuse_skip_with_share
 from verl.trainer.config.config import TrainerConfig
 
 
@@ -33,6 +35,7 @@ def validate(config: Any) -> TrainerConfig:
     if mode is not None:
         _require_model_in_checkpoints(config, mode)
         _refuse_what_cannot_be_exchanged(config, mode)
+        _require_portable_if_asked_for(config, trainer)
     return trainer
 
 
@@ -79,6 +82,13 @@ def _require_model_in_checkpoints(config: Any, mode: ShareMode) -> None:
             f"{full_key}={list(contents)} leaves out 'model', and with trainer.share_data={mode.value} the weights are "
             f"what is exchanged. Add it: {full_key}={['model', *contents]}"
         )
+
+
+def _require_portable_if_asked_for(config: Any, trainer: TrainerConfig) -> None:
+    if trainer.ckpt_format is not CkptFormat.PORTABLE:
+        return
+    if why := why_not_portable(flatten(OmegaConf.to_container(config, resolve=True))):
+        raise SettingsError(f"{KEY}=portable: this run has no portable checkpoints: {why}")
 
 
 def _refuse_what_cannot_be_exchanged(config: Any, mode: ShareMode) -> None:

@@ -5,10 +5,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from omegaconf import OmegaConf
 
+from verl.crosscheck.actor_files import ActorFiles, Load
 from verl.crosscheck.console import MARK, say
 from verl.crosscheck.evidence.step import StepEvidence
 from verl.crosscheck.exchange.session import Place
@@ -21,8 +23,6 @@ from verl.crosscheck.weights.detail import ChangeDetail
 from verl.crosscheck.weights.sync import EngineWeights
 from verl.crosscheck.weights.watch import WeightWatch
 from verl.trainer.config.config import TrainerConfig
-
-Load = Callable[[str], object]
 
 
 class Witness:
@@ -84,17 +84,21 @@ class Witness:
             with self._times.spent("evidence"):
                 self._changes = self._watch.after_load()
 
-    def reloaded(self, load: Load) -> Load:
-        """`load` where its weights are this run's own, of before it was resumed: changes count from them."""
+    def reloaded(self, actor: ActorFiles) -> ActorFiles:
+        """`actor` where what it loads are this run's own weights, of before it was resumed: changes count from them."""
         watch = self._watch
         if watch is None:
-            return load
+            return actor
 
-        def around(path: str) -> None:
-            load(path)
-            watch.begin()
+        def around(load: Load) -> Load:
+            def load_and_begin(path: str) -> None:
+                load(path)
+                watch.begin()
 
-        return around
+            return load_and_begin
+
+        portable = actor.load_portable
+        return replace(actor, load=around(actor.load), load_portable=None if portable is None else around(portable))
 
     def keep_own(self, evidence: StepEvidence | None) -> None:
         """Mode `rollout`: record, before the other run can see the checkpoint."""

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from verl.crosscheck.actor_files import ActorFiles
 from verl.crosscheck.clock import Clock, SystemClock
 from verl.crosscheck.console import MARK, say
 from verl.crosscheck.errors import SettingsError
@@ -96,6 +97,8 @@ class ShareDataTest:
         dump_func: Callable[[str], object],
         about: dict[str, Any] | None = None,
         observed: Callable[[], Observed] | None = None,
+        load_portable: Callable[[str], object] | None = None,
+        save_portable: Callable[[str], object] | None = None,
     ) -> dict[str, float]:
         """Exchange the actor after an update of it; returns where the time went, in seconds by name.
 
@@ -109,6 +112,8 @@ class ShareDataTest:
             dump_func: saves one into the folder it is given, likewise.
             about: plain JSON that says what was trained on, and by what; both runs must say the same.
             observed: gives the batch and the update's metrics; without it nothing is recorded for the verdict.
+            load_portable, save_portable: as `load_func` and `dump_func`, for weights that any layout of ranks can read;
+                needed where the two runs are not laid out alike.
 
         Raises:
             PeerFailedError, PeerSilentError, WaitTimeoutError: no checkpoint will come, or did in time.
@@ -119,7 +124,8 @@ class ShareDataTest:
         mode = ShareMode.parse(share_data)
         if mode is None:
             return {}
-        self._side(mode).exchange_actor(load_func, dump_func, about or {}, observed)
+        actor = ActorFiles(load_func, dump_func, load_portable, save_portable)
+        self._side(mode).exchange_actor(actor, about or {}, observed)
         return self._times.collect()
 
     def metrics(self) -> dict[str, float]:
@@ -136,9 +142,13 @@ class ShareDataTest:
 
         Args:
             actor: upstream's worker group that holds the actor, asked how far each update moved its weights.
+
+        Raises:
+            SettingsError: the other run needs portable checkpoints, and these workers have none.
+            AgreementError, MismatchError: the other run is there already, and is set up otherwise.
         """
         if isinstance(side := self._configured(), LiveSide):
-            side.witness.begin(actor)
+            side.begin_training(actor)
 
     def tell_facts(self, facts: Mapping[str, Any]) -> None:
         """Tell the other run what it compares besides the configuration; see `verl.crosscheck.facts`."""

@@ -30,6 +30,7 @@ FORK_KEYS = {
     "trainer.share_data_dir": "/tmp/verl/share_data_dir",
     "trainer.share_data_timeout_s": 7200,
     "trainer.share_data_silence_s": 180,
+    "trainer.share_data_ckpt_format": "auto",
     "trainer.share_data_keep_ckpts": 2,
     "trainer.share_data_strict": True,
     "trainer.share_data_replay": False,

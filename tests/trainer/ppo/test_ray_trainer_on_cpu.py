@@ -3,6 +3,7 @@
 """The trainer's hooks: where they sit, whom they reach, and that they are not there when off. No Ray here."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from verl.crosscheck.evidence.files import load
 from verl.crosscheck.exchange.layout import MANIFEST, RunNames, is_staged
 from verl.crosscheck.exchange.manifest import read_checked
 from verl.crosscheck.hooks import NoHooks, ShareHooks, SkipHooks, hooks_for
+from verl.crosscheck.portable import transfer
 from verl.experimental.separation.ray_trainer import SeparateRayPPOTrainer
 from verl.protocol import DataProto
 from verl.trainer.main_ppo import RayPPOTrainer as EntryPointsTrainer
@@ -196,16 +198,53 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize("key", LAYOUTS)
-def test_a_checkpoint_of_another_layout_is_refused_before_it_is_loaded(tmp_path, update_log, key):
-    make_trainer(make_config(tmp_path, "rollout"), [])._update_actor(batch())
-    value, message = LAYOUTS[key]
+def of_another_layout(tmp_path, key, form="auto"):
     config = make_config(tmp_path, "ckpt")
-    OmegaConf.update(config, key, value)
+    OmegaConf.update(config, key, LAYOUTS[key][0])
+    config.trainer.share_data_ckpt_format = form
+    return config
+
+
+@pytest.mark.parametrize("key", LAYOUTS)
+@pytest.mark.parametrize("form", ["native", "auto"])
+def test_a_native_checkpoint_of_another_layout_is_refused_before_it_is_loaded(tmp_path, update_log, key, form):
+    """The first run saved before it knew of the second one, so what it saved is native whatever they would choose."""
+    make_trainer(make_config(tmp_path, "rollout"), [])._update_actor(batch())
+    config = of_another_layout(tmp_path, key, form)
     update_log.clear()
-    with pytest.raises(MismatchError, match=f"{message}.*Upstream's checkpoints load only on the same kind of device"):
+    told = f"{LAYOUTS[key][1]}.*trainer.share_data_ckpt_format=auto" if form == "native" else "another kind of run"
+    with pytest.raises(MismatchError, match=told):
         make_trainer(config, update_log)._update_actor(batch())
     assert update_log == [("update",)]
+
+
+@pytest.mark.parametrize("key", LAYOUTS)
+def test_another_layout_exchanges_portable_checkpoints(tmp_path, update_log, key, monkeypatch, capsys):
+    calls = []
+
+    def save(workers, folder):
+        calls.append(("save", workers))
+        (folder / "portable").write_bytes(b"weights")
+
+    def load(workers, folder):
+        calls.append(("load", workers, (folder / "portable").read_bytes()))
+
+    monkeypatch.setattr(transfer, "save", save)
+    monkeypatch.setattr(transfer, "load", load)
+    monkeypatch.setattr(transfer, "support", lambda workers: "")
+    taker = make_trainer(make_config(tmp_path, "rollout"), update_log)
+    taker.crosscheck  # noqa: B018  takes its place, and waits for nobody
+    taker.crosscheck.begin_at(0, SimpleNamespace(actor_rollout_wg=None))
+    sampler = make_trainer(of_another_layout(tmp_path, key), update_log)
+    sampler.async_rollout_manager = FakeManager()
+    sampler.crosscheck.begin_at(0, SimpleNamespace(actor_rollout_wg=None))
+    taker._update_actor(batch())
+    sampler._update_actor(batch())
+    assert calls == [("save", taker.actor_rollout_wg), ("load", sampler.actor_rollout_wg, b"weights")]
+    assert [entry for entry in update_log if entry[0] in ("save", "load")] == []
+    assert read_checked(tmp_path / "ckpt_0").about["format"] == "portable"
+    out = capsys.readouterr().out
+    assert out.count(f"checkpoints are exchanged in the portable form: {LAYOUTS[key][1]}") == 1
 
 
 def test_a_rank_that_saved_elsewhere_is_missed(tmp_path, update_log, monkeypatch):

@@ -72,7 +72,7 @@ def raised_to_noise(limits: Limits, steps: Sequence[StepComparison], aspect: Asp
         named, _, quantity = key.partition("/")
         base = limits.of(aspect, quantity)
         if named == aspect.value and base is not None:
-            wide = max(numbers.CONTROL_FACTOR_SHORT * floor, _excess(quantity, base))
+            wide = max(numbers.BESIDE_FACTOR * floor, _excess(quantity, base))
             found[key] = _value(quantity, wide)
     return replace(limits, own=MappingProxyType({**limits.own, **found}))
 

@@ -71,7 +71,7 @@ def limits_beside_other_steps(scenario_1: Sequence[StepComparison], limits: Limi
     """`limits`, where a pair's own steps are all that shows its noise.
 
     A step is not set apart by being just beyond a limit while the others are just below: it must be beyond the noise of
-    the steps that agree, by the same factor as beyond that of a control.
+    the steps that agree, `BESIDE_FACTOR` times.
 
     Args:
         scenario_1: assessed.

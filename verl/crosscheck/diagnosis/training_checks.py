@@ -17,6 +17,7 @@ from verl.crosscheck.diagnosis.findings import Aspect, Finding
 from verl.crosscheck.diagnosis.limits import TENSOR_WEIGHT
 from verl.crosscheck.diagnosis.rollout_checks import listed
 from verl.crosscheck.evidence.step import StepEvidence, TensorChange
+from verl.crosscheck.portions import Portions, why_other_updates
 
 TINY = 1e-12
 """Differences of two numbers that are both smaller are none."""
@@ -115,6 +116,8 @@ def _advantage_finding(rows: Alignment) -> Finding:
 
 def update_findings(rows: Alignment) -> list[Finding]:
     """Gradient norm, losses and change of the weights of both runs."""
+    if why := _other_updates(rows):
+        return [missing(Aspect.UPDATE, quantity, why) for quantity in (*METRICS, "change_rel_diff")]
     own, other = (side.metrics for side in rows.sides)
     scale = _advantage_scale(rows)
     found = []
@@ -133,6 +136,12 @@ def update_findings(rows: Alignment) -> list[Finding]:
             sides = [side.mode for side in rows.sides if name not in side.metrics]
             found.append(missing(Aspect.UPDATE, quantity, f"no {name} from the run in mode {' and '.join(sides)}"))
     return found + change_findings(rows.sides[0], rows.sides[1])
+
+
+def _other_updates(rows: Alignment) -> str:
+    """Why the two updates need not be equal though both runs are healthy; empty if they must be."""
+    known = [Portions.from_json(side.sampling.get("portions")) for side in rows.sides]
+    return "" if known[0] is None or known[1] is None else why_other_updates(known[0], known[1])
 
 
 def _logged_otherwise(rows: Alignment) -> dict[str, str]:

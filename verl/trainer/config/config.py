@@ -10,7 +10,9 @@ from _verl_overlay import extend
 from verl.base_config import BaseConfig
 from verl.crosscheck.evidence.detail import Detail
 from verl.crosscheck.settings import (
+    CkptFormat,
     ShareMode,
+    checked_ckpt_format,
     checked_evidence,
     checked_evidence_tokens,
     checked_keep_ckpts,
@@ -99,6 +101,9 @@ class TrainerConfig(BaseConfig):
     """Longest wait, in seconds, without a sign of progress of the other run."""
     share_data_silence_s: float = 180.0
     """Seconds without any sign of life after which the other run counts as dead; at least 15."""
+    share_data_ckpt_format: str = "auto"
+    """Form of the exchanged checkpoints: `native` (upstream's own, for equal layouts of ranks), `portable` (weights
+    alone, for any), or `auto` (native between runs laid out alike, else portable)."""
     share_data_keep_ckpts: int | None = 2
     """Exchanged checkpoints to keep, at least 2; older ones go once the other run has loaded them. Null keeps all."""
     share_data_strict: bool = True
@@ -118,6 +123,7 @@ class TrainerConfig(BaseConfig):
         checked_share_dir(self.share_data_dir)
         checked_seconds("trainer.share_data_timeout_s", self.share_data_timeout_s)
         checked_silence_s(self.share_data_silence_s)
+        checked_ckpt_format(self.share_data_ckpt_format)
         checked_keep_ckpts(self.share_data_keep_ckpts)
         checked_switch("trainer.share_data_strict", self.share_data_strict)
         checked_switch("trainer.share_data_replay", self.share_data_replay)
@@ -135,6 +141,11 @@ class TrainerConfig(BaseConfig):
     def share_mode(self) -> ShareMode | None:
         """The validated `share_data`; None is off."""
         return ShareMode.parse(self.share_data)
+
+    @property
+    def ckpt_format(self) -> CkptFormat:
+        """The validated `share_data_ckpt_format`."""
+        return checked_ckpt_format(self.share_data_ckpt_format)
 
     @property
     def evidence_detail(self) -> Detail:

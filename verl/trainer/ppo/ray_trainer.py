@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from _verl_overlay import extend
+from verl.crosscheck.actor_files import ActorFiles
 from verl.crosscheck.checkpoints import actor_about, flatten_async_save, require_all_ranks
 from verl.crosscheck.hooks import Hooks, Updated, hooks_for
 from verl.crosscheck.resuming import own_checkpoint
@@ -76,9 +77,10 @@ class RayPPOTrainer(_upstream.RayPPOTrainer):
             return actor_about(self.config, batch, self.global_steps)
 
         metrics = output.meta_info["metrics"]
-        updated = Updated(
-            self._load_shared_actor, self._save_shared_actor, about, batch, metrics, global_step=self.global_steps
+        actor = ActorFiles(
+            self._load_shared_actor, self._save_shared_actor, self._load_portable_actor, self._save_portable_actor
         )
+        updated = Updated(actor, about, batch, metrics, global_step=self.global_steps)
         metrics.update(self.crosscheck.exchange_actor(updated))
         return output
 
@@ -96,6 +98,16 @@ class RayPPOTrainer(_upstream.RayPPOTrainer):
         else:
             self.actor_rollout_wg.save_checkpoint(path, None, self.global_steps, None)
         require_all_ranks(Path(path))
+
+    def _load_portable_actor(self, path: str) -> None:
+        from verl.crosscheck.portable.transfer import load
+
+        load(self.actor_rollout_wg, Path(path))
+
+    def _save_portable_actor(self, path: str) -> None:
+        from verl.crosscheck.portable.transfer import save
+
+        save(self.actor_rollout_wg, Path(path))
 
 
 extend(__name__, _upstream)

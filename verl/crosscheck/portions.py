@@ -1,0 +1,102 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""Whether two runs share out the rows of an update so that both do the same update.
+
+Data-parallel ranks take equal parts of the batch, and each rank cuts its own part into mini-batches. So with several
+mini-batches a step, which rows are in one depends on how many ranks there are; with one, it is all rows whatever the
+layout. Called by the agreement check on configurations and by the comparison on evidence; pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+ACTOR = "actor_rollout_ref.actor"
+
+ONE_MINI_BATCH = (
+    "Type actor_rollout_ref.actor.ppo_mini_batch_size equal to data.train_batch_size on both runs, or give both equal "
+    "numbers of data-parallel ranks"
+)
+SAME_MEAN = (
+    "Type trainer.use_legacy_worker_impl=disable or actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean on both "
+    "runs, or give both equal numbers of data-parallel ranks"
+)
+
+
+@dataclass(frozen=True)
+class Portions:
+    """How a run shares out the rows of an update. None is not known."""
+
+    ranks: int | None
+    """Data-parallel ranks of the actor."""
+    mini_batches: int | None
+    """In a step, each of them one step of the optimizer."""
+    mean_by_rank: bool
+    """Whether each rank takes the mean over its own tokens, so that a token of a short part weighs more."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {"ranks": self.ranks, "mini_batches": self.mini_batches, "mean_by_rank": self.mean_by_rank}
+
+    @classmethod
+    def from_json(cls, value: Any) -> Portions | None:
+        """What of `to_json` can be read; None if nothing can."""
+        if not isinstance(value, Mapping):
+            return None
+        ranks, mini_batches = (_count(value.get(name)) for name in ("ranks", "mini_batches"))
+        return cls(ranks, mini_batches, value.get("mean_by_rank") is True)
+
+
+def portions_of(flat: Mapping[str, Any]) -> Portions:
+    """Of a flat configuration."""
+    batch, mini_batch = (_count(flat.get(key)) for key in ("data.train_batch_size", f"{ACTOR}.ppo_mini_batch_size"))
+    legacy = flat.get("trainer.use_legacy_worker_impl") != "disable"
+    token_mean = flat.get(f"{ACTOR}.loss_agg_mode", "token-mean") == "token-mean"
+    return Portions(_ranks(flat), ceil(batch / mini_batch) if batch and mini_batch else None, legacy and token_mean)
+
+
+def why_other_updates(own: Portions, other: Portions) -> str:
+    """Why two healthy runs do not do the same update on the same rows; empty if they do, as far as is known."""
+    if own.ranks is None or other.ranks is None or own.ranks == other.ranks:
+        return ""
+    ranks = f"{own.ranks} data-parallel ranks here and {other.ranks} there"
+    several = [each.mini_batches for each in (own, other) if each.mini_batches not in (None, 1)]
+    if several:
+        return (
+            f"{ranks} cut the batch into {several[0]} mini-batches of other rows, so the two updates differ by nature. "
+            f"{ONE_MINI_BATCH}"
+        )
+    if own.mean_by_rank or other.mean_by_rank:
+        return (
+            f"{ranks} each take the mean over their own tokens (legacy workers, loss_agg_mode=token-mean), so the two "
+            f"losses weigh tokens otherwise. {SAME_MEAN}"
+        )
+    return ""
+
+
+def _ranks(flat: Mapping[str, Any]) -> int | None:
+    """Data-parallel ranks of the actor."""
+    if flat.get(f"{ACTOR}.strategy") == "megatron":
+        names = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
+        sharing = [flat.get(f"{ACTOR}.megatron.{name}", 1) for name in names]
+    else:
+        sharing = [flat.get(f"{ACTOR}.ulysses_sequence_parallel_size", 1)]
+    world = _product(flat.get(f"trainer.{name}") for name in ("nnodes", "n_gpus_per_node"))
+    each = _product(sharing)
+    return max(1, world // each) if world and each else None
+
+
+def _product(values: Iterable[Any]) -> int | None:
+    total = 1
+    for value in values:
+        count = _count(value)
+        if count is None:
+            return None
+        total *= count
+    return total
+
+
+def _count(value: Any) -> int | None:
+    return value if type(value) is int and value > 0 else None
