@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two real training runs on this machine, cross-checking each other; their progress, then the ledger and the verdict.
 
-    python -m recipe.crosscheck.demo [--scenario 1|2] [--fault PLAN|none] [--steps N] [--out DIR]
+    python -m recipe.crosscheck.demo [--scenario 1|2] [--fault PLAN|none] [--steps N] [--a-ranks N] [--b-ranks N]
+        [--out DIR]
 
 Run A has a fault, unless told otherwise. In scenario 1 it keeps its own rollout and takes B's weights, in scenario 2 it
 keeps its own training and takes B's rollouts. At the end stands the verdict: which phase of A is at fault, since when.
@@ -43,6 +44,10 @@ MODES = {1: {"a": "ckpt", "b": "rollout"}, 2: {"a": "rollout", "b": "ckpt"}}
 """By scenario: the mode of each run."""
 
 DEFAULT_FAULT = "stale_weights"
+RANKS = (1, 2, 4)
+"""Numbers that the rows of a batch can be shared out to evenly."""
+SAME_UPDATE = ["trainer.use_legacy_worker_impl=disable"]
+"""The new workers take the mean over the tokens of all ranks, so unequal numbers of ranks do the same update."""
 
 DEFAULT_OUT = Path(__file__).parents[2] / "outputs" / "demo"
 MARKER = ".verl-crosscheck-demo"
@@ -139,6 +144,15 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         default=DEFAULT_FAULT,
         help=f"what to plant in run A: {plan.SYNTAX}; or none (default: {DEFAULT_FAULT})",
     )
+    for name in "ab":
+        parser.add_argument(
+            f"--{name}-ranks",
+            metavar="N",
+            type=int,
+            choices=RANKS,
+            default=1,
+            help=f"ranks of run {name.upper()}: 1 (default), 2 or 4; unequal ones exchange portable weights",
+        )
     parser.add_argument("--steps", type=int, default=4, help="training steps, at least 2 (default: 4)")
     parser.add_argument(
         "--out",
@@ -213,6 +227,7 @@ def play(args: argparse.Namespace, console: Console, stop: Signals) -> dict[str,
 def start(runs: dict[str, launch.Run], args: argparse.Namespace, stop: Signals) -> None:
     """Start both runs in folders below `args.out`, each noted in `runs` as soon as it is there."""
     data = make_data.write(args.out / "data")
+    ranks = {"a": args.a_ranks, "b": args.b_ranks}
     for name, mode in MODES[args.scenario].items():
         planted = args.fault if name == "a" else plan.Plan()
         overrides = [
@@ -222,6 +237,8 @@ def start(runs: dict[str, launch.Run], args: argparse.Namespace, stop: Signals) 
             f"trainer.experiment_name={name}",
             f"trainer.total_training_steps={args.steps}",
             f"trainer.share_data={mode}",
+            f"trainer.n_gpus_per_node={ranks[name]}",
+            *(SAME_UPDATE if len(set(ranks.values())) > 1 else []),
             launch.override("trainer.share_data_dir", args.out / "share"),
             "trainer.share_data_timeout_s=300",
         ]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from verl.crosscheck.answers import format_of, require_same_update
+from verl.crosscheck.checkpoints import require_device
 from verl.crosscheck.errors import SettingsError
 from verl.crosscheck.exchange.manifest import read_checked
 from verl.crosscheck.settings import CkptFormat
@@ -47,12 +48,16 @@ def load_checked(path: Path, actor: ActorFiles, about: dict[str, Any], *, strict
     """Load the checkpoint in `path`, if it is of the update that `about` says.
 
     Raises:
-        DamagedError, MismatchError: see `manifest.read_checked` and `answers.require_same_update`; nothing was loaded.
+        DamagedError, MismatchError: see `manifest.read_checked`, `answers.require_same_update` and
+            `checkpoints.require_device`; nothing was loaded.
         SettingsError: it is portable, and the trainer cannot load such a one.
     """
     found = read_checked(path).about
     require_same_update(path, about, found, strict=strict)
-    actor.load_as(format_of(found))(str(path))
+    form = format_of(found)
+    if form is CkptFormat.NATIVE and "device" in about:
+        require_device(path, about["device"])
+    actor.load_as(form)(str(path))
 
 
 def _required(function: Load | None) -> Load:

@@ -5,13 +5,15 @@
 from __future__ import annotations
 
 import re
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from verl.crosscheck.errors import PublishError
+from verl.crosscheck.errors import MismatchError, PublishError
 from verl.crosscheck.identity import digest
+from verl.crosscheck.portable.device_kinds import device_kinds
 from verl.crosscheck.settings import DEVICE_KEY
 from verl.protocol import DataProto
 
@@ -47,6 +49,24 @@ def device_of(config: Any) -> str:
 def world_size_of(config: Any) -> int:
     """Ranks of the actor."""
     return int(config.trainer.nnodes) * int(config.trainer.n_gpus_per_node)
+
+
+def require_device(folder: Path, device: str) -> None:
+    """Return unless a native checkpoint holds tensors of a kind of device that this run does not have. Nothing of it is
+    unpickled; one rank's weights tell for all.
+
+    Raises:
+        MismatchError: it does; says of which.
+        DamagedError: its pickle is none.
+    """
+    for file in sorted(folder.glob("model_world_size_*_rank_0.pt")):
+        foreign = device_kinds(file) - {"cpu", "meta", device} if zipfile.is_zipfile(file) else set()
+        if foreign:
+            raise MismatchError(
+                f"{file} was saved on {', '.join(sorted(foreign))}, and this run trains on {device}: upstream's own "
+                "checkpoints do not cross that line. Nothing was loaded. Exchange portable ones, with "
+                "trainer.share_data_ckpt_format=auto on both runs"
+            )
 
 
 def require_all_ranks(folder: Path) -> None:

@@ -172,6 +172,12 @@ def is_staged(path: Path) -> bool:
     return any(part.startswith(STAGING_PREFIX) for part in path.parts)
 
 
+def is_exchanged(path: Path) -> bool:
+    """Whether `path` is a checkpoint of the exchange, by its name and its manifest."""
+    match = _ARTEFACT.fullmatch(path.name)
+    return match is not None and match.group(1) == "ckpt" and (path / MANIFEST).is_file()
+
+
 def is_of_kind(name: str, kind: str) -> bool:
     """Whether a file name is that of an artefact of `kind` ("rollout" or "ckpt"), complete or staged."""
     match = _ARTEFACT.match(name.removeprefix(STAGING_PREFIX))

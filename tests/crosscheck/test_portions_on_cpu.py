@@ -1,0 +1,69 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which settings make two runs with unequal numbers of ranks do the same update."""
+
+import pytest
+
+from verl.crosscheck.portions import Portions, portions_of, why_other_updates
+
+ACTOR = "actor_rollout_ref.actor"
+
+
+def flat(ranks=1, **changes):
+    return {
+        "trainer.nnodes": 1,
+        "trainer.n_gpus_per_node": ranks,
+        "trainer.use_legacy_worker_impl": "disable",
+        "data.train_batch_size": 64,
+        f"{ACTOR}.ppo_mini_batch_size": 64,
+        f"{ACTOR}.strategy": "fsdp2",
+        **changes,
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, Portions(4, 1, False)),
+        ({f"{ACTOR}.ppo_mini_batch_size": 24}, Portions(4, 3, False)),
+        ({"trainer.use_legacy_worker_impl": "auto"}, Portions(4, 1, True)),
+        (
+            {"trainer.use_legacy_worker_impl": "auto", f"{ACTOR}.loss_agg_mode": "seq-mean-token-mean"},
+            Portions(4, 1, False),
+        ),
+        ({f"{ACTOR}.ulysses_sequence_parallel_size": 2}, Portions(2, 1, False)),
+        ({"trainer.nnodes": 2}, Portions(8, 1, False)),
+        ({f"{ACTOR}.strategy": "megatron", f"{ACTOR}.megatron.tensor_model_parallel_size": 4}, Portions(1, 1, False)),
+        ({"data.train_batch_size": None}, Portions(4, None, False)),
+        ({"trainer.nnodes": "two"}, Portions(None, 1, False)),
+    ],
+)
+def test_of_a_configuration(changes, expected):
+    found = portions_of(flat(4, **changes))
+    assert found == expected
+    assert Portions.from_json(found.to_json()) == found
+
+
+def test_one_mini_batch_holds_all_rows_whatever_the_layout():
+    assert why_other_updates(Portions(1, 1, False), Portions(2, 1, False)) == ""
+
+
+def test_equal_layouts_do_the_same_whatever_the_settings():
+    assert why_other_updates(Portions(2, 4, True), Portions(2, 4, True)) == ""
+
+
+def test_several_mini_batches_hold_other_rows():
+    why = why_other_updates(Portions(16, 4, False), Portions(8, 4, False))
+    assert why.startswith("16 data-parallel ranks here and 8 there cut the batch into 4 mini-batches of other rows")
+    assert "ppo_mini_batch_size equal to data.train_batch_size" in why
+
+
+def test_a_mean_by_rank_weighs_otherwise():
+    why = why_other_updates(Portions(1, 1, True), Portions(2, 1, True))
+    assert "token-mean" in why and "trainer.use_legacy_worker_impl=disable" in why
+
+
+def test_what_is_not_known_is_not_accused():
+    assert why_other_updates(Portions(None, 4, True), Portions(2, 4, True)) == ""
+    assert Portions.from_json("nonsense") is None
+    assert Portions.from_json({"ranks": -1, "mini_batches": True}) == Portions(None, None, False)
