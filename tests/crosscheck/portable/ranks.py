@@ -21,13 +21,14 @@ from peft import LoraConfig, get_peft_model
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
-from torch.distributed.fsdp import ShardingStrategy, fully_shard
+from torch.distributed.fsdp import MixedPrecision, MixedPrecisionPolicy, ShardingStrategy, fully_shard
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.distributed.tensor import DTensor, Shard
 from transformers import Qwen2Config, Qwen2ForCausalLM
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
 
 from verl.crosscheck.portable import loading, saving, transfer
+from verl.crosscheck.portable.writing import FILE_BYTES
 
 
 def build(variant, seed):
@@ -90,6 +91,8 @@ def wrap(model, layout):
         replicas = (world, 1) if "replicas" in layout else (world,)
         mesh = init_device_mesh("cpu", replicas, mesh_dim_names=("replica", "shard")[-len(replicas) :])
         kind = {"mesh": mesh, "reshard_after_forward": "keep" not in layout}
+        if "low" in layout:
+            kind["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
         if "columns" in layout:
             kind["shard_placement_fn"] = lambda p: Shard(p.dim() - 1 if p.shape[-1] % world == 0 else 0)
         for module in model.modules():
@@ -108,6 +111,7 @@ def wrap(model, layout):
         auto_wrap_policy=ModuleWrapPolicy({Qwen2DecoderLayer}),
         sharding_strategy=strategy,
         use_orig_params="orig" in layout,
+        mixed_precision=MixedPrecision(param_dtype=torch.bfloat16) if "low" in layout else None,
         device_id=torch.device("cpu"),
     )
 
@@ -139,7 +143,9 @@ def step(each, out):
             module(input_ids=tokens)
     folder = Path(each["path"])
     try:
-        told = save(module, folder) if each["do"] == "save" else load(module, folder)
+        told = (
+            save(module, folder, each.get("file_bytes", FILE_BYTES)) if each["do"] == "save" else load(module, folder)
+        )
         (out / f"{each['name']}.{dist.get_rank()}.json").write_text(json.dumps(told))
     except Exception as error:
         (out / f"{each['name']}.{dist.get_rank()}.txt").write_text(f"{type(error).__name__}: {error}")
@@ -152,8 +158,8 @@ def step(each, out):
     dist.barrier()
 
 
-def save(module, folder):
-    ranks = gathered(saving.save_module(module, folder))
+def save(module, folder, file_bytes):
+    ranks = gathered(saving.save_module(module, folder, file_bytes))
     saved = transfer.finish(folder, ranks) if dist.get_rank() == 0 else None
     dist.barrier()
     return saved and vars(saved)

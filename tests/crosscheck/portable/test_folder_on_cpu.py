@@ -15,16 +15,16 @@ from verl.crosscheck.portable import writing
 from verl.crosscheck.portable.folder import Folder
 from verl.crosscheck.portable.manifest import STORAGE, Manifest
 from verl.crosscheck.portable.naming import UnsupportedError
-from verl.crosscheck.portable.writing import FolderWriter
+from verl.crosscheck.portable.writing import FolderWriter, name_files
 
 FILE = "model-00001-of-00001.safetensors"
 
 
 def write(folder, tensors, file_bytes=writing.FILE_BYTES):
-    writer = FolderWriter(folder, file_bytes)
+    writer = FolderWriter(folder, file_bytes=file_bytes)
     for name, tensor in tensors.items():
         writer.add(name, "parameter", tensor)
-    manifest = Manifest({entry.name: entry for entry in writer.close()})
+    manifest = Manifest({entry.name: entry for entry in name_files(folder, writer.close())})
     manifest.write(folder)
     return manifest
 

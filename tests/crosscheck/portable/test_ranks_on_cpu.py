@@ -26,6 +26,11 @@ WRITTEN = {  # folder: layout and model of the two ranks that write it
     "fsdp1-replicas": ("fsdp1-replicas", "untied"),
     "fsdp2-replicas": ("fsdp2-replicas", "untied"),
     "ddp": ("ddp", "untied"),
+    "fsdp2-shared": ("fsdp2", "untied"),  # all of these by both ranks, each its own files
+    "fsdp2-columns-shared": ("fsdp2-columns", "untied"),
+    "fsdp1-shared": ("fsdp1-orig", "untied"),
+    "fsdp2-replicas-shared": ("fsdp2-replicas", "untied"),
+    "ddp-shared": ("ddp", "untied"),
     "bf16": ("fsdp2", "bf16"),
     "tied": ("fsdp1", "tied"),
     "lora": ("fsdp2", "lora"),
@@ -39,6 +44,7 @@ READ = {  # number of ranks: folder, layout and model of those who read it
         ("fsdp2", "fsdp2", "untied"),
         ("fsdp2", "fsdp1", "untied"),
         ("fsdp2", "plain", "untied"),
+        ("fsdp2", "fsdp1-low", "untied"),
         ("lora", "fsdp2", "lora"),
     ],
     2: [
@@ -49,6 +55,9 @@ READ = {  # number of ranks: folder, layout and model of those who read it
         ("fsdp2", "fsdp1", "untied"),
         ("fsdp2", "fsdp1-orig", "untied"),
         ("fsdp2", "fsdp1-whole", "untied"),
+        ("fsdp2", "fsdp2-low", "untied"),
+        ("fsdp2", "fsdp1-low", "untied"),
+        ("fsdp2", "fsdp1-low-orig", "untied"),
         ("fsdp2", "fsdp1-replicas", "untied"),
         ("fsdp2", "ddp", "untied"),
         ("fsdp1", "fsdp2", "untied"),
@@ -85,7 +94,7 @@ def out(tmp_path_factory):
         (top / folder).mkdir()
     saves = [
         {"do": "save", "name": folder, "layout": layout, "model": model, "seed": 1, "path": str(top / folder),
-         "forward": "keep" in layout}
+         "forward": "keep" in layout, "file_bytes": 60_000 if "shared" in folder else 1 << 29}
         for folder, (layout, model) in WRITTEN.items()
     ]  # fmt: skip
     run(top, [{"world": 2, "steps": saves}])
@@ -176,10 +185,13 @@ def test_every_layout_reads_every_other_bit_for_bit(out, world, folder, layout, 
     assert_equal(read, written)
     assert told(out, name)["converted"] == []
     # What the layers compute with is what was loaded, not an unsharded copy that FSDP had kept.
-    torch.testing.assert_close(logits, expected, atol=1e-4, rtol=1e-4)
+    assert (logits - expected).norm() < (0.2 if "low" in layout else 1e-5) * expected.norm()
 
 
-@pytest.mark.parametrize("folder", ["fsdp2-keep", "fsdp1", "fsdp1-orig", "fsdp1-replicas", "fsdp2-replicas", "ddp"])
+SAME = [folder for folder, (_, model) in WRITTEN.items() if model == "untied"]
+
+
+@pytest.mark.parametrize("folder", SAME)
 def test_every_layout_writes_the_same(out, folder):
     """Up to the order of tensors, in which FSDP's flat parameters differ from modules."""
     one, other = (read_manifest(out.parent / each).tensors for each in ("fsdp2", folder))
@@ -194,6 +206,17 @@ def test_the_files_are_those_that_everybody_reads(out):
     assert json.loads((file.parent / "model.safetensors.index.json").read_text())["weight_map"] == {
         name: "model-00001-of-00001.safetensors" for name in values(out, "fsdp1")
     }
+
+
+@pytest.mark.parametrize("folder", [folder for folder in SAME if "shared" in folder])
+def test_files_that_several_ranks_wrote(out, folder):
+    files = sorted((out.parent / folder).glob("*.safetensors"))
+    assert [file.name for file in files] == [
+        f"model-{i:05}-of-{len(files):05}.safetensors" for i in range(1, len(files) + 1)
+    ]
+    assert len(files) > 4
+    tensors = [load_file(file) for file in files]
+    assert_equal({name: value for each in tensors for name, value in each.items()}, values(out, folder))
 
 
 def test_into_another_type(out):

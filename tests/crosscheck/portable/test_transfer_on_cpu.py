@@ -14,11 +14,12 @@ from torch import nn
 
 from verl.crosscheck.errors import CrossCheckError, DamagedError, MismatchError, PublishError
 from verl.crosscheck.portable import asking, transfer
-from verl.crosscheck.portable.held import Held
+from verl.crosscheck.portable.gathering import Gathering
 from verl.crosscheck.portable.manifest import Entry
 from verl.crosscheck.portable.saving import SavedRank
 from verl.crosscheck.portable.sums import PartSum, first_difference
 from verl.crosscheck.portable.transfer import load, save, support
+from verl.crosscheck.portable.writing import FolderWriter
 
 
 class Worker:
@@ -132,25 +133,16 @@ def test_a_disk_that_is_full_is_told_after_all_was_gathered(tmp_path, monkeypatc
         raise OSError(28, "No space left on device")
 
     gathered = []
-    monkeypatch.setattr("verl.crosscheck.portable.saving.FolderWriter.add", add)
-    monkeypatch.setattr(
-        "verl.crosscheck.portable.saving.held_tensors", lambda module: [counted(gathered) for _ in range(5)]
-    )
+    gather = Gathering.gather
+    monkeypatch.setattr(Gathering, "gather", lambda self, wanted: gathered.append(wanted) or gather(self, wanted))
+    monkeypatch.setattr(FolderWriter, "add", add)
     with pytest.raises(CrossCheckError, match="rank 0: OSError: .*No space left"):
         save(group(legacy(model())), tmp_path)
-    assert len(gathered) == 5
-
-
-def counted(gathered):
-    def whole():
-        gathered.append(1)
-        return torch.zeros(1)
-
-    return Held("w", "parameter", (1,), torch.zeros(1), None, 0, whole)
+    assert gathered == [{0: 0}, {0: 1}, {0: 2}, {0: 3}]
 
 
 def test_a_folder_that_the_nodes_do_not_share(tmp_path):
-    entry = Entry("w", "parameter", "float32", (1,), 0, "model-00001-of-00001.safetensors")
+    entry = Entry("w", "parameter", "float32", (1,), 0, "part-00000-00001")
     with pytest.raises(PublishError, match="not seen from here.*share_data_dir"):
         transfer.finish(tmp_path, [SavedRank([entry])])
 

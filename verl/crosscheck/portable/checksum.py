@@ -20,7 +20,7 @@ import torch
 from verl.crosscheck.portable.regions import Block, Region
 
 MASK = (1 << 64) - 1
-_BLOCK_ELEMENTS = 1 << 18
+_BLOCK_ELEMENTS = 1 << 20
 _ROW_SEED, _COLUMN_SEED = 0x6A09E667F3BCC908, 0xBB67AE8584CAA73B
 _SIGNED = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 

@@ -22,7 +22,6 @@ def flat_tensors(root: nn.Module) -> Iterator[Held]:
     for prefix, module, handle in _handles(root):
         local = _sharded_values(handle)
         flat = handle.flat_param
-        offsets = _offsets(flat)
         aliases = _aliases(flat)
         for number, (fqn, shape) in enumerate(zip(flat._fqns, flat._shapes, strict=True)):
             name = _join(prefix, fqn)
@@ -37,7 +36,6 @@ def flat_tensors(root: nn.Module) -> Iterator[Held]:
                 local[at : at + count],
                 regions.flat_range(shape, first, count),
                 _replica(module, handle),
-                _gather(handle, local, offsets[number], torch.Size(shape)),
                 trainable=_trainable(flat, number),
                 aliases=tuple(_join(prefix, alias) for alias in aliases.get(fqn, [])),
             )
@@ -76,16 +74,6 @@ def _sharded_values(handle: Any) -> torch.Tensor:
     return local.detach()
 
 
-def _offsets(flat: Any) -> list[int]:
-    """Where each tensor starts in the whole flat parameter."""
-    offsets, at = [], 0
-    for count, padding in zip(flat._numels_with_padding, flat._is_padding_mask, strict=True):
-        if not padding:
-            offsets.append(at)
-        at += count
-    return offsets
-
-
 def _trainable(flat: Any, number: int) -> bool:
     originals = flat._params
     return bool(flat.requires_grad if originals is None else originals[number].requires_grad)
@@ -110,23 +98,3 @@ def _replica(module: Any, handle: Any) -> int:
         return int(dist.get_rank())
     between = getattr(module, "_inter_node_pg", None)
     return 0 if between is None else int(dist.get_rank(between))
-
-
-def _gather(handle: Any, local: torch.Tensor, start: int, shape: torch.Size) -> Callable[[], torch.Tensor]:
-    """Gathers one tensor: each rank in turn sends the part that it holds."""
-    group, count, own = handle.process_group, shape.numel(), local.numel()
-
-    def whole() -> torch.Tensor:
-        if not handle.uses_sharded_strategy:
-            return local[start : start + count].view(shape)
-        gathered = torch.empty(count, dtype=local.dtype, device=handle.device)
-        for rank in range(dist.get_world_size(group)):
-            first, last = max(start, rank * own), min(start + count, (rank + 1) * own)
-            if first < last:
-                piece = gathered[first - start : last - start]
-                if rank == dist.get_rank(group):
-                    piece.copy_(local[first - rank * own : last - rank * own])
-                dist.broadcast(piece, dist.get_global_rank(group, rank), group=group)
-        return gathered.view(shape)
-
-    return whole

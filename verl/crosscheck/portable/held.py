@@ -1,6 +1,6 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""The tensors of a module that one rank holds. Making the list communicates nothing; `Held.whole` does."""
+"""The tensors of a module that one rank holds, found without communication."""
 
 from __future__ import annotations
 
@@ -32,8 +32,6 @@ class Held:
     """Which elements those are."""
     replica: int
     """Ranks with the same number hold the whole tensor together, each element once."""
-    whole: Callable[[], torch.Tensor]
-    """The whole tensor; all ranks must call it together."""
     trainable: bool = True
     aliases: tuple[str, ...] = ()
     """Other names of the same memory."""
@@ -106,7 +104,7 @@ def plain(name: str, kind: Kind, tensor: torch.Tensor) -> Held:
         raise UnsupportedError(f"{kind} {name} is a {type(tensor).__name__} of a kind that is not known here")
     values = tensor.detach()
     rank = dist.get_rank() if dist.is_initialized() else 0
-    return Held(name, kind, tuple(values.shape), flat(name, values), regions.whole(values.shape), rank, lambda: values)
+    return Held(name, kind, tuple(values.shape), flat(name, values), regions.whole(values.shape), rank)
 
 
 def _sharded(name: str, kind: Kind, parameter: Any) -> Held:
@@ -121,13 +119,8 @@ def _sharded(name: str, kind: Kind, parameter: Any) -> Held:
         replica = replica * extent + index if isinstance(placement, Replicate) else replica
     values = parameter.detach()
 
-    def whole() -> torch.Tensor:
-        there = values.to(mesh.device_type) if values.to_local().device.type != mesh.device_type else values
-        full: torch.Tensor = there.full_tensor()
-        return full
-
     local = flat(name, values.to_local())
-    return Held(name, kind, tuple(values.shape), local, regions.box(values.shape, offset, size), replica, whole)
+    return Held(name, kind, tuple(values.shape), local, regions.box(values.shape, offset, size), replica)
 
 
 def flat(name: str, values: torch.Tensor) -> torch.Tensor:

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -75,7 +77,8 @@ def _load_all(own: list[Held], path: Path) -> LoadedRank:
     with Folder(path) as folder:
         expected = match([_known(each) for each in own], folder.manifest, path)
         own = [each for each in own if each.kind != "base"]
-        parts = [_load(each, expected[each.name], folder) for each in own]
+        with ThreadPoolExecutor(1) as thread:  # one tensor's checksum is computed while the next one is read
+            parts = [part() for part in [_load(each, expected[each.name], folder, thread) for each in own]]
     converted = [each for each in own if each.dtype != expected[each.name].torch_dtype]
     return LoadedRank(
         {each.name: expected[each.name] for each in own},
@@ -85,7 +88,7 @@ def _load_all(own: list[Held], path: Path) -> LoadedRank:
     )
 
 
-def _load(held: Held, entry: Entry, folder: Folder) -> PartSum:
+def _load(held: Held, entry: Entry, folder: Folder, thread: ThreadPoolExecutor) -> Callable[[], PartSum]:
     local, dtype = held.local, entry.torch_dtype
     direct = local.device.type == "cpu" and local.dtype == dtype
     values = local if direct else torch.empty(local.numel(), dtype=dtype)
@@ -94,12 +97,17 @@ def _load(held: Held, entry: Entry, folder: Folder) -> PartSum:
         folder.read(entry, held.region.runs(), target)
     if direct:
         increment_version(local)
-    else:
-        local.copy_(values)
-    if local.dtype == dtype:
-        del values
+        return thread.submit(part_of, held).result
+    local.copy_(values)
+    part = _part_of_copy(held, values, folder)
+    return lambda: part
+
+
+def _part_of_copy(held: Held, values: torch.Tensor, folder: Folder) -> PartSum:
+    """The part's checksum in the type of the file, once it is sure that the values arrived."""
+    if held.dtype == values.dtype:
         return part_of(held)
-    if not np.array_equal(bits(local), bits(values.to(local.dtype))):
+    if not np.array_equal(bits(held.local), bits(values.to(held.dtype))):
         raise DamagedError(f"{held.name}: this rank's memory does not hold what was read from {folder.path}")
     return PartSum(held.name, held.replica, held.region.elements, checksum(values, held.region))
 

@@ -24,7 +24,7 @@ from verl.crosscheck.portable.loading import LoadedRank
 from verl.crosscheck.portable.manifest import Entry
 from verl.crosscheck.portable.matching import Known, match
 from verl.crosscheck.portable.naming import UnsupportedError
-from verl.crosscheck.portable.saving import SavedRank, write_tensors
+from verl.crosscheck.portable.saving import BehindWriter, SavedRank
 from verl.crosscheck.portable.sums import PartSum
 
 
@@ -50,8 +50,16 @@ def save(owner: Any, folder: Path) -> SavedRank:
     """As `saving.save_module`."""
     require_supported(owner)
     with _on_device(owner), torch.no_grad():
-        tensors = ((name, "parameter", lambda tensor=tensor: tensor) for name, tensor in _export(owner))
-        return SavedRank(write_tensors(tensors, folder))  # type: ignore[arg-type]
+        if not _is_first():
+            for _ in _export(owner):
+                pass
+            return SavedRank()
+        parts = []
+        with BehindWriter(folder) as writer:
+            for name, tensor in _export(owner):
+                writer.add(name, "parameter", tensor)
+                parts.append(PartSum(name, 0, tensor.numel(), checksum(tensor, regions.whole(tensor.shape))))
+        return SavedRank(writer.entries, parts=parts)
 
 
 def prepare(owner: Any, path: Path) -> LoadedRank:
@@ -75,7 +83,6 @@ def load(owner: Any, path: Path) -> LoadedRank:
 
 
 def _compare(owner: Any, folder: Folder) -> LoadedRank:
-    first = not dist.is_initialized() or dist.get_rank() == 0
     done = LoadedRank({}, [])
     for name, tensor in _export(owner):
         known = Known(name, "parameter", tensor.dtype, tuple(tensor.shape))
@@ -85,7 +92,7 @@ def _compare(owner: Any, folder: Folder) -> LoadedRank:
             done.converted.append(name)
             if torch.promote_types(known.dtype, entry.torch_dtype) != known.dtype:
                 done.rounded.append(name)
-        if first:
+        if _is_first():
             done.parts.append(_part(known, tensor, entry, folder))
     return done
 
@@ -99,6 +106,10 @@ def _part(known: Known, tensor: torch.Tensor, entry: Entry, folder: Folder) -> P
     if not np.array_equal(bits(read.to(known.dtype)), bits(tensor)):
         raise DamagedError(f"{known.name}: Megatron does not hold what the bridge loaded from {folder.path}")
     return PartSum(known.name, 0, entry.elements, checksum(read, everything))
+
+
+def _is_first() -> bool:
+    return not dist.is_initialized() or int(dist.get_rank()) == 0
 
 
 def _export(owner: Any) -> Iterator[tuple[str, torch.Tensor]]:

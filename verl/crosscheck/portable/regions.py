@@ -15,6 +15,7 @@ from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 Rows = npt.NDArray[np.int64]
 
@@ -32,53 +33,77 @@ class Block:
         return len(self.rows_R) * (self.stop - self.start)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Region:
-    """Blocks of a matrix with C columns, one after the other."""
+    """A box of a tensor, or a range of its flattened elements; a few numbers, to be sent to other ranks."""
 
-    columns: int
-    blocks: tuple[Block, ...]
+    shape: tuple[int, ...]
+    """Of the whole tensor."""
+    offset: tuple[int, ...]
+    size: tuple[int, ...]
+    """Along each dimension of the tensor, or of its one flattened dimension."""
+    is_range: bool = False
 
     @property
     def elements(self) -> int:
-        return sum(block.elements for block in self.blocks)
+        return math.prod(self.size)
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """The region as blocks of the matrix, one after the other."""
+        if not self.elements:
+            return ()
+        return _range_blocks(self) if self.is_range else _box_blocks(self)
 
     def runs(self) -> Iterator[tuple[int, int]]:
         """The first element and the number of elements of each part that is contiguous in the whole tensor."""
+        columns = self.shape[-1] if self.shape else 1
         for block in self.blocks:
             rows, width = block.rows_R, block.stop - block.start
-            if width == self.columns:
+            if width == columns:
                 breaks = np.flatnonzero(np.diff(rows) != 1) + 1
                 edges = [0, *breaks.tolist(), len(rows)]
                 for one, other in pairwise(edges):
-                    yield int(rows[one]) * self.columns, (other - one) * self.columns
+                    yield int(rows[one]) * columns, (other - one) * columns
             else:
                 for row in rows.tolist():
-                    yield row * self.columns + block.start, width
+                    yield row * columns + block.start, width
+
+    def of(self, whole: torch.Tensor) -> torch.Tensor:
+        """This part of a whole contiguous tensor, sharing its memory."""
+        if self.is_range:
+            return whole.view(-1)[self.offset[0] : self.offset[0] + self.size[0]]
+        return whole[tuple(slice(first, first + count) for first, count in zip(self.offset, self.size, strict=True))]
 
 
 def whole(shape: Sequence[int]) -> Region:
     """All of a tensor."""
-    return box(shape, [0] * len(shape), shape)
+    return Region(tuple(shape), (0,) * len(shape), tuple(shape))
 
 
 def box(shape: Sequence[int], offset: Sequence[int], size: Sequence[int]) -> Region:
     """The box that starts at `offset` and has `size` elements along each dimension."""
-    if not shape:
-        return Region(1, (Block(np.zeros(1, np.int64), 0, 1),))
-    if math.prod(size) == 0:
-        return Region(shape[-1], ())
-    rows = np.zeros(1, np.int64)
-    for extent, first, count in zip(shape[:-1], offset, size, strict=False):
-        rows = (rows[:, None] * extent + np.arange(first, first + count)[None, :]).reshape(-1)
-    return Region(shape[-1], (Block(rows, offset[-1], offset[-1] + size[-1]),))
+    return Region(tuple(shape), tuple(offset), tuple(size))
 
 
 def flat_range(shape: Sequence[int], first: int, count: int) -> Region:
     """`count` elements of the flattened tensor, from element `first` on."""
-    columns = shape[-1] if shape else 1
+    return Region(tuple(shape), (first,), (count,), is_range=True)
+
+
+def _box_blocks(region: Region) -> tuple[Block, ...]:
+    if not region.shape:
+        return (Block(np.zeros(1, np.int64), 0, 1),)
+    rows = np.zeros(1, np.int64)
+    for extent, first, count in zip(region.shape[:-1], region.offset, region.size, strict=False):
+        rows = (rows[:, None] * extent + np.arange(first, first + count)[None, :]).reshape(-1)
+    return (Block(rows, region.offset[-1], region.offset[-1] + region.size[-1]),)
+
+
+def _range_blocks(region: Region) -> tuple[Block, ...]:
+    columns = region.shape[-1] if region.shape else 1
     blocks = []
-    at, end = first, first + count
+    at, end = region.offset[0], region.offset[0] + region.size[0]
     while at < end:
         row, start = divmod(at, columns)
         full = (end - at) // columns
@@ -89,4 +114,4 @@ def flat_range(shape: Sequence[int], first: int, count: int) -> Region:
             stop = min(columns, start + end - at)
             blocks.append(Block(np.array([row]), start, stop))
             at += stop - start
-    return Region(columns, tuple(blocks))
+    return tuple(blocks)

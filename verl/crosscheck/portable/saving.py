@@ -1,10 +1,11 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""Writing a module's tensors: all ranks gather them one by one, and global rank 0 writes."""
+"""Writing a module's tensors: some ranks gather and write whole tensors, each of them files of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,13 +15,14 @@ import torch.distributed as dist
 from torch import nn
 
 from verl.crosscheck.portable.checksum import checksum
+from verl.crosscheck.portable.gathering import Gathering
 from verl.crosscheck.portable.held import Held, held_tensors
 from verl.crosscheck.portable.manifest import Entry, dtype_name
 from verl.crosscheck.portable.naming import Kind
 from verl.crosscheck.portable.sums import PartSum
-from verl.crosscheck.portable.writing import FolderWriter, storage_of
+from verl.crosscheck.portable.writing import FILE_BYTES, FolderWriter, storage_of
 
-Whole = Callable[[], torch.Tensor]
+MAX_WRITERS = 16
 
 
 @dataclass(frozen=True)
@@ -28,61 +30,105 @@ class SavedRank:
     """What one rank did."""
 
     entries: list[Entry] = field(default_factory=list)
-    """Tensors that it wrote; none but on rank 0."""
+    """Tensors that it wrote, without checksums."""
     left_out: list[Entry] = field(default_factory=list)
     """Frozen tensors under adapters, without checksums."""
     parts: list[PartSum] = field(default_factory=list)
-    """Its parts of their checksums."""
+    """Checksums of what it holds."""
     tied: dict[str, str] = field(default_factory=dict)
 
 
-def save_module(module: nn.Module, folder: Path) -> SavedRank:
-    """Write a module into an existing folder; all ranks must call it together.
+def save_module(module: nn.Module, folder: Path, file_bytes: int = FILE_BYTES) -> SavedRank:
+    """Write a module into an existing folder, in files of this size; all ranks must call it together.
 
     Raises:
         UnsupportedError: a wrapper or tensor of an unknown kind; on every rank, before anything is gathered.
-        OSError: on rank 0, after everything was gathered: the disk did not take it.
+        OSError: the disk did not take it; on a rank that writes, after everything was gathered.
     """
     with torch.no_grad():
-        return _save(held_tensors(module), folder)
+        return _save(held_tensors(module), folder, file_bytes)
 
 
-def _save(own: list[Held], folder: Path) -> SavedRank:
+def _save(own: list[Held], folder: Path, file_bytes: int) -> SavedRank:
     for each in own:
         storage_of(each.name, each.dtype)
     sent = [each for each in own if each.kind != "base"]
     bases = [each for each in own if each.kind == "base"]
-    entries = write_tensors(((each.name, each.kind, each.whole) for each in sent), folder)
+    gathering = Gathering([*sent, *bases])
+    shares = shares_of([math.prod(each.shape) * each.dtype.itemsize for each in sent], file_bytes)
+    parts = [part_of(each) for i, each in enumerate(bases, len(sent)) if gathering.contributes(i)]
+    with BehindWriter(folder, file_bytes) as writer:
+        for step in range(max(map(len, shares.values()))):
+            wanted = {rank: share[step] for rank, share in shares.items() if step < len(share)}
+            whole = gathering.gather(wanted)
+            if whole is not None:
+                index = wanted[writer.rank]
+                writer.add(sent[index].name, sent[index].kind, whole)
+                del whole
+            parts += [part_of(sent[index]) for index in wanted.values() if gathering.contributes(index)]
     return SavedRank(
-        entries,
+        writer.entries,
         [Entry(each.name, each.kind, dtype_name(each.dtype), each.shape, 0) for each in bases],
-        [part_of(each) for each in bases],
+        parts,
         {alias: each.name for each in sent for alias in each.aliases},
     )
 
 
-def write_tensors(tensors: Iterable[tuple[str, Kind, Whole]], folder: Path) -> list[Entry]:
-    """Gather tensors in turn, and on rank 0 write each while the next one is gathered.
+def shares_of(sizes: Sequence[int], file_bytes: int) -> dict[int, list[int]]:
+    """Which tensors each writing rank writes: neighbours, in shares of about the same size.
 
-    An error of rank 0's disk is raised at the end, so that no other rank is left waiting for it.
+    A rank more writes for each file more that there is to write.
+
+    Args:
+        sizes: bytes of each tensor.
+        file_bytes: size of a file.
     """
-    if dist.is_initialized() and dist.get_rank() != 0:
-        for _, _, whole in tensors:
-            whole()
-        return []
-    writer = FolderWriter(folder)
-    with ThreadPoolExecutor(1) as thread:
-        before: Future[None] | None = None
-        error: BaseException | None = None
-        for name, kind, whole in tensors:
-            tensor = whole().detach().to("cpu")
-            error = error or (before.exception() if before else None)
-            before = None if error else thread.submit(writer.add, name, kind, tensor)
-            del tensor
-        error = error or (before.exception() if before else None)
-    if error:
-        raise error
-    return writer.close()
+    ranks = dist.get_world_size() if dist.is_initialized() else 1
+    writers = max(1, min(ranks, MAX_WRITERS, math.ceil(sum(sizes) / file_bytes)))
+    shares: dict[int, list[int]] = {number * ranks // writers: [] for number in range(writers)}
+    order, before = list(shares), 0
+    for index, size in enumerate(sizes):
+        middle = before + size / 2
+        shares[order[min(writers - 1, int(middle * writers / max(1, sum(sizes))))]].append(index)
+        before += size
+    return shares
+
+
+class BehindWriter:
+    """Writes each tensor while the next one is gathered.
+
+    An error of the disk is raised at the end, so that no other rank is left waiting for this one.
+    """
+
+    def __init__(self, folder: Path, file_bytes: int = FILE_BYTES) -> None:
+        self.rank = dist.get_rank() if dist.is_initialized() else 0
+        self.entries: list[Entry] = []
+        self._writer = FolderWriter(folder, self.rank, file_bytes)
+        self._thread = ThreadPoolExecutor(1)
+        self._before: Future[None] | None = None
+        self._error: BaseException | None = None
+
+    def __enter__(self) -> BehindWriter:
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        self._wait()
+        self._thread.shutdown()
+        if error is None and self._error is not None:
+            raise self._error
+        self.entries = self._writer.close()
+
+    def add(self, name: str, kind: Kind, tensor: torch.Tensor) -> None:
+        """Start writing a whole tensor, once the one before is written."""
+        values = tensor.detach().to("cpu")
+        self._wait()
+        if self._error is None:
+            self._before = self._thread.submit(self._writer.add, name, kind, values)
+
+    def _wait(self) -> None:
+        if self._before is not None:
+            self._error = self._error or self._before.exception()
+            self._before = None
 
 
 def part_of(held: Held) -> PartSum:

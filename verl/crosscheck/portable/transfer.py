@@ -17,9 +17,10 @@ from verl.crosscheck.errors import DamagedError, MismatchError, PublishError
 from verl.crosscheck.portable import on_worker
 from verl.crosscheck.portable.asking import ask_all
 from verl.crosscheck.portable.loading import LoadedRank
-from verl.crosscheck.portable.manifest import Manifest
+from verl.crosscheck.portable.manifest import Entry, Manifest
 from verl.crosscheck.portable.saving import SavedRank
-from verl.crosscheck.portable.sums import first_difference, totals
+from verl.crosscheck.portable.sums import Total, first_difference, totals
+from verl.crosscheck.portable.writing import name_files
 
 
 @dataclass(frozen=True)
@@ -81,29 +82,32 @@ def finish(folder: Path, ranks: list[SavedRank]) -> Saved:
     """Write what a folder says of itself, from what all ranks did.
 
     Raises:
-        PublishError: what rank 0 wrote is not seen from here, or ranks do not hold a tensor together.
+        PublishError: what a rank wrote is not seen from here, or the ranks do not hold a tensor together.
     """
-    entries = {entry.name: entry for rank in ranks for entry in rank.entries}
-    files = {entry.file for entry in entries.values()}
-    for file in sorted(files):
-        if not (folder / file).is_file():
+    written = [entry for rank in ranks for entry in rank.entries]
+    for entry in written:
+        if not (folder / entry.file).is_file():
             raise PublishError(
-                f"rank 0 wrote {file} into {folder}, and it is not seen from here. Is trainer.share_data_dir on a file "
-                "system that all nodes share? Name one that is: trainer.share_data_dir=/mnt/shared/..."
+                f"{entry.file} was written into {folder}, and is not seen from here. Is trainer.share_data_dir on a "
+                "file system that all nodes share? Name one that is: trainer.share_data_dir=/mnt/shared/..."
             )
     sums = totals(rank.parts for rank in ranks)
-    left_out = {}
-    for entry in ranks[0].left_out:
-        found = set(sums[entry.name].values())
-        total = found.pop()
-        if found or total.elements != entry.elements:
-            raise PublishError(
-                f"the ranks do not hold the frozen tensor {entry.name} alike; is the model sharded evenly?"
-            )
-        left_out[entry.name] = replace(entry, checksum=total.checksum)
+    entries, left_out = (
+        {entry.name: _with_checksum(entry, sums.get(entry.name, {})) for entry in each}
+        for each in (name_files(folder, written), ranks[0].left_out)
+    )
     manifest = Manifest(entries, left_out, ranks[0].tied)
     manifest.write(folder)
-    return Saved(len(entries), len(files), manifest.size_bytes, len(left_out), dict(manifest.tied))
+    return Saved(
+        len(entries), len({entry.file for entry in written}), manifest.size_bytes, len(left_out), dict(manifest.tied)
+    )
+
+
+def _with_checksum(entry: Entry, replicas: dict[int, Total]) -> Entry:
+    found = list(replicas.values())
+    if len(found) != 1 or found[0].elements != entry.elements:
+        raise PublishError(f"{entry.name} has {entry.elements} elements, and the ranks that were asked hold {found}")
+    return replace(entry, checksum=found[0].checksum)
 
 
 def require_same_bases(folder: Path, ranks: list[LoadedRank]) -> None:

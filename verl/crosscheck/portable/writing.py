@@ -10,13 +10,13 @@ aligned.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
 
-from verl.crosscheck.portable import regions
-from verl.crosscheck.portable.checksum import checksum
 from verl.crosscheck.portable.manifest import STORAGE, Entry, dtype_name
 from verl.crosscheck.portable.naming import Kind, UnsupportedError
 
@@ -27,15 +27,17 @@ _WRITE_BYTES = 16 << 20
 
 
 class FolderWriter:
-    """Writes tensors into numbered files of a folder.
+    """Writes tensors into files of a folder, which have names of their own until `name_files`.
 
     Args:
         folder: an existing one.
+        rank: of this process, for the files' names.
         file_bytes: a file is ended before a tensor that would make it larger.
     """
 
-    def __init__(self, folder: Path, file_bytes: int = FILE_BYTES) -> None:
+    def __init__(self, folder: Path, rank: int = 0, file_bytes: int = FILE_BYTES) -> None:
         self._folder = folder
+        self._rank = rank
         self._file_bytes = file_bytes
         self._file: BinaryIO | None = None
         self._header: dict[str, Any] = {}
@@ -50,8 +52,7 @@ class FolderWriter:
             OSError: the disk did not take it.
         """
         storage = storage_of(name, tensor.dtype)
-        values = tensor.detach().to("cpu").contiguous().view(-1)
-        data = values.view(torch.uint8)
+        data = tensor.detach().to("cpu").contiguous().view(-1).view(torch.uint8)
         line = {"dtype": storage, "shape": list(tensor.shape), "data_offsets": [self._at, self._at + data.numel()]}
         needed = len(json.dumps({name: line})) + 32  # digits of the offsets of another file
         full = self._at and self._at + data.numel() > self._file_bytes
@@ -63,22 +64,17 @@ class FolderWriter:
         for block in data.split(_WRITE_BYTES):
             write_all(file, memoryview(block.numpy()))
         self._at += data.numel()
-        total = checksum(values, regions.whole(tensor.shape))
-        self._entries.append(
-            Entry(name, kind, dtype_name(tensor.dtype), tuple(tensor.shape), total, _part(self._files))
-        )
+        shape = tuple(tensor.shape)
+        self._entries.append(Entry(name, kind, dtype_name(tensor.dtype), shape, 0, Path(file.name).name))
 
     def close(self) -> list[Entry]:
-        """End the last file and give all files their names; the tensors that were written."""
+        """End the last file; the tensors that were written, without checksums."""
         self._end_file()
-        final = {_part(i): f"model-{i:05}-of-{self._files:05}.safetensors" for i in range(1, self._files + 1)}
-        for part, name in final.items():
-            (self._folder / part).rename(self._folder / name)
-        return [Entry(e.name, e.kind, e.dtype, e.shape, e.checksum, final[e.file]) for e in self._entries]
+        return self._entries
 
     def _begin_file(self) -> BinaryIO:
         self._files += 1
-        self._file = (self._folder / _part(self._files)).open("xb", buffering=0)
+        self._file = (self._folder / f"part-{self._rank:05}-{self._files:05}").open("xb", buffering=0)
         self._file.seek(_LENGTH_BYTES + HEADER_BYTES)
         return self._file
 
@@ -110,5 +106,10 @@ def write_all(file: BinaryIO, data: memoryview) -> None:
         data = data[file.write(data) :]
 
 
-def _part(number: int) -> str:
-    return f"part-{number:05}"
+def name_files(folder: Path, entries: Sequence[Entry]) -> list[Entry]:
+    """Give the files that all ranks wrote their names, in the order of their tensors; the tensors with these."""
+    files = list(dict.fromkeys(entry.file for entry in entries))
+    final = {file: f"model-{i:05}-of-{len(files):05}.safetensors" for i, file in enumerate(files, 1)}
+    for file, name in final.items():
+        (folder / file).rename(folder / name)
+    return [replace(entry, file=final[entry.file]) for entry in entries]

@@ -1,0 +1,279 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""What portable weights cost: time to publish and load, memory while doing so, bytes against a native checkpoint.
+
+    python -m recipe.crosscheck.bench_portable [--mib 2048] [--rounds 3] [--scratch DIR] [--out FILE.json]
+
+A model of square fp32 layers is written by 2 ranks of FSDP2 and loaded by 1. Taking turns with that, one process writes
+and reads the same bytes plainly: `safetensors` in files of 512 MiB, and `torch.save`, each read back and copied into a
+model. All of it goes through the page cache, and nothing waits for the disk. Memory is anonymous memory (`RssAnon`, so
+without the files' pages) while a call runs, above what it was before, sampled every 2 ms. Needs Linux.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import multiprocessing
+import shutil
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from safetensors.torch import load_file, save_file
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+from verl.crosscheck.portable import loading, saving, transfer
+from verl.crosscheck.portable.writing import FILE_BYTES
+
+WRITERS = 2
+MIB = 1 << 20
+LARGEST_SIDE = 4096
+NATIVE_MIB = 64
+"""Size of the model whose native checkpoint is counted: the ratio does not depend on it."""
+SAMPLE_S = 0.002
+
+
+class Memory:
+    """Peak of this process's anonymous memory above that at the start, in MiB."""
+
+    extra_mib = 0.0
+
+    @contextmanager
+    def watch(self) -> Any:
+        before, stop = anonymous_mib(), threading.Event()
+        self.extra_mib = 0.0
+
+        def sample() -> None:
+            while not stop.wait(SAMPLE_S):
+                self.extra_mib = max(self.extra_mib, anonymous_mib() - before)
+
+        thread = threading.Thread(target=sample)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+
+def anonymous_mib() -> float:
+    """`RssAnon` of this process."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) / 1024
+    raise RuntimeError("/proc/self/status has no RssAnon")
+
+
+def build(mib: int, seed: int) -> nn.Sequential:
+    """Square layers, `mib` MiB together."""
+    torch.manual_seed(seed)
+    side = min(LARGEST_SIDE, int((mib * MIB / 8 / 4) ** 0.5))
+    layers = [nn.Linear(side, side, bias=False) for _ in range(round(mib * MIB / 4 / side**2))]
+    return nn.Sequential(*layers)
+
+
+def shard(model: nn.Sequential, ranks: int) -> nn.Module:
+    """With FSDP2 over all ranks."""
+    mesh = init_device_mesh("cpu", (ranks,))
+    for layer in model:
+        fully_shard(layer, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
+def gathered(result: Any) -> list[Any]:
+    results: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(results, result)
+    return results
+
+
+Command = Callable[[Path], dict[str, float]]
+
+
+def sharded_process(pipe: Any, mib: int, rank: int, ranks: int, store: Path) -> None:
+    """A rank: saves or loads when told to."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", store=dist.FileStore(str(store), ranks), rank=rank, world_size=ranks)
+    model, memory = shard(build(mib, seed=ranks), ranks), Memory()
+
+    def save(folder: Path) -> dict[str, float]:
+        dist.barrier()
+        start = time.perf_counter()
+        with memory.watch():
+            done = gathered(saving.save_module(model, folder))
+            if rank == 0:
+                transfer.finish(folder, done)
+        return {"s": time.perf_counter() - start, "extra_mib": memory.extra_mib}
+
+    def load(folder: Path) -> dict[str, float]:
+        start = time.perf_counter()
+        with memory.watch():
+            prepared = [loading.prepare_module(model, folder)]
+            transfer.require_same_bases(folder, prepared)
+            transfer.summary(folder, prepared, [loading.load_module(model, folder)])
+        return {"s": time.perf_counter() - start, "extra_mib": memory.extra_mib}
+
+    serve(pipe, {"save": save, "load": load})
+    dist.destroy_process_group()
+
+
+def plain_process(pipe: Any, mib: int) -> None:
+    """One process that writes and reads the same bytes as anybody would."""
+    torch.set_num_threads(1)
+    model = build(mib, seed=0)
+
+    def safetensors(folder: Path) -> dict[str, float]:
+        start = time.perf_counter()
+        files = split(model.state_dict())
+        for number, tensors in enumerate(files):
+            save_file(tensors, folder / f"{number}.safetensors")
+        middle = time.perf_counter()
+        for number in range(len(files)):
+            copy(model, load_file(folder / f"{number}.safetensors"))
+        return {"write_s": middle - start, "read_s": time.perf_counter() - middle}
+
+    def torch_save(folder: Path) -> dict[str, float]:
+        start = time.perf_counter()
+        torch.save(model.state_dict(), folder / "model.pt")
+        middle = time.perf_counter()
+        copy(model, torch.load(folder / "model.pt", weights_only=True))
+        return {"write_s": middle - start, "read_s": time.perf_counter() - middle}
+
+    serve(pipe, {"safetensors": safetensors, "torch": torch_save})
+
+
+def split(tensors: dict[str, torch.Tensor]) -> list[dict[str, torch.Tensor]]:
+    """In files as large as ours."""
+    files: list[dict[str, torch.Tensor]] = [{}]
+    for name, tensor in tensors.items():
+        if sum(each.nbytes for each in files[-1].values()) + tensor.nbytes > FILE_BYTES:
+            files.append({})
+        files[-1][name] = tensor
+    return files
+
+
+def copy(model: nn.Module, tensors: dict[str, torch.Tensor]) -> None:
+    with torch.no_grad():
+        parameters = dict(model.named_parameters())
+        for name, tensor in tensors.items():
+            parameters[name].copy_(tensor)
+
+
+def serve(pipe: Any, commands: dict[str, Command]) -> None:
+    """Run commands until told to end."""
+    pipe.send("ready")
+    while (told := pipe.recv()) is not None:
+        command, folder = told
+        pipe.send(commands[command](folder))
+
+
+class Counted(io.RawIOBase):
+    """A file that only counts what is written."""
+
+    size_bytes = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        count = memoryview(data).nbytes
+        self.size_bytes += count
+        return count
+
+
+def native_bytes(mib: int) -> float:
+    """Bytes of model and Adam's state by torch.save, as in upstream's checkpoints, per byte of portable weights."""
+    model = build(mib, seed=0)
+    optimizer = torch.optim.AdamW(model.parameters())
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    file = Counted()
+    for content in (model.state_dict(), optimizer.state_dict()):
+        torch.save(content, file)
+    with tempfile.TemporaryDirectory() as folder:
+        transfer.finish(Path(folder), [saving.save_module(model, Path(folder))])
+        portable = sum(each.stat().st_size for each in Path(folder).iterdir())
+    return file.size_bytes / portable
+
+
+def ask(pipes: list[Any], command: str, folder: Path) -> dict[str, float]:
+    """The first one's answer, once all have answered."""
+    for pipe in pipes:
+        pipe.send((command, folder))
+    answers: list[dict[str, float]] = [pipe.recv() for pipe in pipes]
+    return answers[0]
+
+
+def measure(mib: int, rounds: int, scratch: Path) -> dict[str, Any]:
+    """Medians of all rounds."""
+    spawn = multiprocessing.get_context("spawn")
+    processes, pipes = [], []
+    roles = [(sharded_process, (mib, rank, WRITERS, scratch / "writers")) for rank in range(WRITERS)]
+    for target, arguments in [*roles, (sharded_process, (mib, 0, 1, scratch / "reader")), (plain_process, (mib,))]:
+        here, there = spawn.Pipe()
+        processes.append(spawn.Process(target=target, args=(there, *arguments)))
+        processes[-1].start()
+        pipes.append(here)
+    assert all(pipe.recv() == "ready" for pipe in pipes)
+    writers, reader, plain = pipes[:WRITERS], pipes[WRITERS : WRITERS + 1], pipes[WRITERS + 1 :]
+    found: dict[str, list[dict[str, float]]] = {"save": [], "load": [], "safetensors": [], "torch": []}
+    for _ in range(rounds + 1):
+        folders = {name: Path(tempfile.mkdtemp(dir=scratch)) for name in ("portable", "safetensors", "torch")}
+        found["save"].append(ask(writers, "save", folders["portable"]))
+        found["load"].append(ask(reader, "load", folders["portable"]))
+        for name in ("safetensors", "torch"):
+            found[name].append(ask(plain, name, folders[name]))
+        for folder in folders.values():
+            shutil.rmtree(folder)
+    for pipe, process in zip(pipes, processes, strict=True):
+        pipe.send(None)
+        process.join()
+    return figures({name: rows[1:] for name, rows in found.items()})  # the first round warms up
+
+
+def figures(found: dict[str, list[dict[str, float]]]) -> dict[str, Any]:
+    """Medians, and how much longer publishing and loading took than the plain ways."""
+    medians = {
+        f"{name}_{key}": round(statistics.median(row[key] for row in rows), 3)
+        for name, rows in found.items()
+        for key in rows[0]
+    }
+    ratios = {}
+    for plain in ("safetensors", "torch"):
+        pairs = zip(found["save"], found["load"], found[plain], strict=True)
+        each = [(save["s"] + load["s"]) / (row["write_s"] + row["read_s"]) for save, load, row in pairs]
+        ratios[f"times_{plain}"] = round(statistics.median(each), 2)
+        ratios[f"times_{plain}_rounds"] = [round(ratio, 2) for ratio in each]
+    return medians | ratios
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mib", type=int, default=2048, help="size of the model")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds after the one that warms up")
+    parser.add_argument("--scratch", type=Path, help="a directory on the disk under test")
+    parser.add_argument("--out", type=Path, help="JSON file for the figures")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=arguments.scratch) as scratch:
+        result = measure(arguments.mib, arguments.rounds, Path(scratch))
+    result |= {"mib": arguments.mib, "native_times_portable_bytes": round(native_bytes(NATIVE_MIB), 3)}
+    text = json.dumps(result, indent=1)
+    print(text)
+    if arguments.out:
+        arguments.out.parent.mkdir(parents=True, exist_ok=True)
+        arguments.out.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
