@@ -140,7 +140,7 @@ class LiveSide:
         index, self.updates = self.updates, self.updates + 1
         about = {"kind": "ckpt", "index": index, **about}
         path = self.layout.ckpt(index)
-        evidence = self.witness.observe(observed, index)
+        evidence = self.witness.observe(observed, index, self.meeting.known_format)
         if self.mode is ShareMode.CKPT:
             self._take_ckpt(path, index, actor, about)
             self.witness.compare(evidence)

@@ -76,6 +76,11 @@ class Meeting:
         self._require_no_loss(seen)
         self._configured = seen.number
 
+    @property
+    def known_format(self) -> CkptFormat | None:
+        """In which form this pair exchanges checkpoints; None while that is not known."""
+        return None if self._choice is None else self._choice.format
+
     def ckpt_format(self) -> CkptFormat:
         """In which form this pair exchanges checkpoints. The other run may be over: then it was said by its card.
 

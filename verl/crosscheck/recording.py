@@ -20,6 +20,7 @@ from verl.crosscheck.evidence.step import Detail, StepEvidence, TensorChange
 from verl.crosscheck.exchange import filesystem
 from verl.crosscheck.exchange.session import Place
 from verl.crosscheck.redaction import text_without_secrets
+from verl.crosscheck.settings import CkptFormat
 from verl.crosscheck.step_evidence import About, Observed, gather
 from verl.crosscheck.step_times import StepTimes
 
@@ -51,19 +52,21 @@ class Recorder:
         self._sampling = sampling
         self._missing.update(missing)
 
-    def observe(self, observed: Callable[[], Observed], update_index: int) -> StepEvidence | None:
+    def observe(
+        self, observed: Callable[[], Observed], update_index: int, form: CkptFormat | None = None
+    ) -> StepEvidence | None:
         """The evidence of a step that has just been trained; None if nothing is recorded.
 
         Args:
             observed: gives what the trainer holds.
+            form: of the pair's checkpoints, if that is known.
         """
         if not self.on:
             return None
         with self._times.spent("evidence"):
             seen = self.kept("the evidence of this step", observed)
-            about = About(
-                self._place.mode, self._place.run_id, update_index, self.detail, self._max_tokens, self._sampling
-            )
+            sampling = {**self._sampling, **({"ckpt_format": form.value} if form is not None else {})}
+            about = About(self._place.mode, self._place.run_id, update_index, self.detail, self._max_tokens, sampling)
             if seen is None:
                 return None
             evidence, reason = self._attempt(lambda: gather(seen, about))

@@ -17,6 +17,7 @@ from verl.crosscheck.exchange.session import Place
 from verl.crosscheck.live_comparison import LiveComparison
 from verl.crosscheck.recording import Recorder
 from verl.crosscheck.sampling import sampling_of
+from verl.crosscheck.settings import CkptFormat
 from verl.crosscheck.step_evidence import Observed
 from verl.crosscheck.step_times import StepTimes
 from verl.crosscheck.weights.detail import ChangeDetail
@@ -60,11 +61,13 @@ class Witness:
                 self._watch.begin()
                 self._engine.begin()
 
-    def observe(self, observed: Callable[[], Observed] | None, update_index: int) -> StepEvidence | None:
+    def observe(
+        self, observed: Callable[[], Observed] | None, update_index: int, form: CkptFormat | None = None
+    ) -> StepEvidence | None:
         """The actor has been updated. The evidence of it, still to be completed; None if none is recorded."""
         if observed is None:
             return None
-        evidence = self._recorder.observe(observed, update_index)
+        evidence = self._recorder.observe(observed, update_index, form)
         self._held = ({}, {"weights": _NOT_ASKED})
         self._changes = ({}, {"changes": _NOT_ASKED})
         if evidence is not None and self._engine is not None:

@@ -14,7 +14,9 @@ from verl.crosscheck.diagnosis.assess import reassess, state_of
 from verl.crosscheck.diagnosis.compare import compare_step
 from verl.crosscheck.diagnosis.findings import Aspect, State
 from verl.crosscheck.diagnosis.limits import profile
+from verl.crosscheck.diagnosis.training_checks import OWN_STATE
 from verl.crosscheck.evidence.step import MASK, REF, ROLLOUT, TRAIN, Detail, TensorChange
+from verl.crosscheck.portions import Portions
 
 LIMITS = profile("dense_bf16")
 AGREE, DIFFER, MISSING = State.AGREE, State.DIFFER, State.MISSING
@@ -290,6 +292,43 @@ def test_metrics_that_the_workers_log_in_other_ways_accuse_nobody(case):
     comparison = found(pair(*sides))
     assert finding(comparison, Aspect.UPDATE, "lr_rel_diff").state is lr
     assert finding(comparison, Aspect.UPDATE, "pg_loss_rel_diff").state is loss
+    assert state(comparison, Aspect.UPDATE) is AGREE
+
+
+PORTIONS = {
+    # ranks, mini-batches and whether each rank takes its own mean; whether the updates can be compared
+    "alike": ((2, 4, True), (2, 4, True), AGREE),
+    "one mini-batch": ((1, 1, False), (2, 1, False), AGREE),
+    "other mini-batches": ((1, 2, False), (2, 2, False), MISSING),
+    "other means": ((1, 1, True), (2, 1, True), MISSING),
+}
+
+
+@pytest.mark.parametrize("case", PORTIONS)
+def test_updates_that_are_shared_out_otherwise_accuse_nobody(case):
+    *portions, expected = PORTIONS[case]
+    off = 1.0 if expected is AGREE else 3.0
+    sides = [
+        {
+            "metrics": {"actor/grad_norm": factor, "actor/pg_loss": 0.5},
+            "changes": {"a": TensorChange(3 * factor, 3, 3 * factor - 3)},
+            "sampling": {"portions": Portions(*each).to_json()},
+        }
+        for each, factor in zip(portions, (off, 1.0), strict=True)
+    ]
+    comparison = found(pair(*sides))
+    assert state(comparison, Aspect.UPDATE) is expected
+    for quantity in ("grad_norm_rel_diff", "change_rel_diff"):
+        assert finding(comparison, Aspect.UPDATE, quantity).state is expected
+    if expected is MISSING:
+        assert "ranks here and 2 there" in finding(comparison, Aspect.UPDATE, "change_rel_diff").reason
+
+
+@pytest.mark.parametrize(("form", "told"), [("portable", True), ("native", False), (None, False)])
+def test_an_optimiser_state_of_its_own_is_told(form, told):
+    comparison = found(pair(metrics={"actor/grad_norm": 1.0}, sampling={"ckpt_format": form}))
+    reasons = [each.reason for each in comparison.findings if each.quantity == "optimiser_state"]
+    assert reasons == ([OWN_STATE] if told else [])
     assert state(comparison, Aspect.UPDATE) is AGREE
 
 

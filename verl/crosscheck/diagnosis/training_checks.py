@@ -26,6 +26,11 @@ ADVANTAGE_SCALE, LOSS_FLOOR = 1.0, 0.05
 """A policy loss is compared with the mean absolute advantage if it is smaller than that, other losses with the floor:
 at the first step the KL loss is rounding alone."""
 
+OWN_STATE = (
+    "portable checkpoints hold weights alone, so each run keeps its own optimiser state: an update that differs once "
+    "makes later ones differ too, and the first step counts"
+)
+
 METRICS = {
     "grad_norm_rel_diff": "actor/grad_norm",
     "lr_rel_diff": "actor/lr",
@@ -135,7 +140,14 @@ def update_findings(rows: Alignment) -> list[Finding]:
         elif name in own or name in other or name == "actor/grad_norm":
             sides = [side.mode for side in rows.sides if name not in side.metrics]
             found.append(missing(Aspect.UPDATE, quantity, f"no {name} from the run in mode {' and '.join(sides)}"))
-    return found + change_findings(rows.sides[0], rows.sides[1])
+    return found + change_findings(rows.sides[0], rows.sides[1]) + _state_findings(rows)
+
+
+def _state_findings(rows: Alignment) -> list[Finding]:
+    """What an update rests on besides weights and rows, where the two runs do not share it."""
+    if not any(side.sampling.get("ckpt_format") == "portable" for side in rows.sides):
+        return []
+    return [missing(Aspect.UPDATE, "optimiser_state", OWN_STATE)]
 
 
 def _other_updates(rows: Alignment) -> str:

@@ -71,6 +71,7 @@ QUANTITIES = {
     "change_rel_diff_max": Named(
         "change of a tensor, difference", "The same of the worst tensor among those that carry weight in the change."
     ),
+    "optimiser_state": Named("optimiser state", "What the optimiser remembers of earlier updates."),
     "sampler_nonfinite_rollout": Named(
         "sampler: rollout not finite", "NaN, infinite or positive log-probs of rollout."
     ),

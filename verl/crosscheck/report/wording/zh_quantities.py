@@ -53,6 +53,7 @@ QUANTITIES = {
     "lr_rel_diff": Named("学习率差", "相对差。"),
     "change_rel_diff": Named("权重变化之差", "所有权重：两边的变化相差多少，相对于变化本身。"),
     "change_rel_diff_max": Named("单个张量的变化之差", "同上，取在变化中占有分量的张量里最差的一个。"),
+    "optimiser_state": Named("优化器状态", "优化器对先前更新的记忆。"),
     "sampler_nonfinite_rollout": Named("采样方：推理非有限值", "推理的 log-prob 中的 NaN、Inf 或正值。"),
     "sampler_nonfinite_train": Named("采样方：训练非有限值", "训练的 log-prob 中的 NaN、Inf 或正值。"),
     "taker_nonfinite_train": Named("接收方：训练非有限值", "训练的 log-prob 中的 NaN、Inf 或正值。"),
