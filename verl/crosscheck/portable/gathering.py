@@ -8,6 +8,7 @@ which gives each tensor to everybody.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import torch
@@ -34,6 +35,8 @@ class Gathering:
         if dist.is_initialized() and dist.get_world_size() > 1:
             self._layouts = [[] for _ in range(dist.get_world_size())]
             dist.all_gather_object(self._layouts, mine)
+        self._largest_bytes = max((math.prod(held.shape) * held.dtype.itemsize for held in own), default=0)
+        self._memory: dict[torch.device, list[torch.Tensor]] = {}
 
     def contributes(self, index: int) -> bool:
         """Whether this rank's part of a tensor is one of those that count."""
@@ -46,7 +49,8 @@ class Gathering:
             wanted: index of a tensor for each rank that is to get one.
 
         Returns:
-            This rank's, where training holds its parts or in main memory; may share memory with the parameter.
+            This rank's, where training holds its parts or in main memory. Its memory is the parameter's, or is used
+            again by the second call from here: fresh memory for each tensor takes as long as sending it.
         """
         operations: list[dist.P2POp] = []
         received: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -71,7 +75,8 @@ class Gathering:
         if sources == [(self._rank, whole(held.shape))]:
             return held.local.view(held.shape)
         local = _reachable(held.local)
-        result = torch.empty(held.shape, dtype=held.dtype, device=local.device)
+        result = self._next_memory(local.device)[: math.prod(held.shape) * held.dtype.itemsize]
+        result = result.view(held.dtype).view(held.shape)
         for rank, region in sources:
             place = region.of(result)
             if rank == self._rank:
@@ -83,6 +88,14 @@ class Gathering:
                 if not direct:
                     received.append((place, values))
         return result
+
+    def _next_memory(self, device: torch.device) -> torch.Tensor:
+        """One of two pieces of memory on a device, in turn."""
+        pieces = self._memory.setdefault(device, [])
+        if len(pieces) < 2:
+            pieces.append(torch.empty(self._largest_bytes, dtype=torch.uint8, device=device))
+        pieces.reverse()
+        return pieces[0]
 
     def _sources(self, index: int) -> Iterator[tuple[int, Region]]:
         replica = self._layouts[0][index][0]
