@@ -3,7 +3,7 @@
 """Does the verdict name the right phase? Every planted fault in a real pair of runs, and healthy pairs beside them.
 
     python -m recipe.crosscheck.bench_faults [--out DIR] [--only NAME ...]
-        [--ppo] [--new-workers] [--upstream-6345] [--sensitivity]
+        [--ppo] [--new-workers] [--unequal-ranks] [--upstream-6345] [--sensitivity]
 
 Prints a table and writes `faults.json` (with the options `faults_ppo.json` and so on): `faults` and `localised` count
 the sixteen lines of the catalogue, of which some have two switches; `healthy_steps` and `false_accusations` count
@@ -33,18 +33,17 @@ from recipe.crosscheck.bench_pairs import (
     all_faults,
     one_a_step,
     perform,
-    run_names,
 )
+from recipe.crosscheck.faults import plan as plans
 from recipe.crosscheck.faults.catalogue import Fault
 from recipe.crosscheck.launch import RunFailed
 from verl.crosscheck import installation
-from verl.crosscheck.diagnosis.compare import compare_step
 from verl.crosscheck.diagnosis.findings import Evidence, Phase, StepComparison, Verdict
 from verl.crosscheck.diagnosis.limits import Limits, limits_for
 from verl.crosscheck.diagnosis.verdict import judge
-from verl.crosscheck.evidence import files
 from verl.crosscheck.report.numbers import number
 
+ONE_RANK, TWO_RANKS = "trainer.n_gpus_per_node=1", "trainer.n_gpus_per_node=2"
 BF16_ENGINE = "actor_rollout_ref.rollout.dtype=bfloat16"
 CONTROL_OF = {"healthy_bf16_engine": "control_bf16_engine"}
 """Pairs whose noise is beyond fixed limits, by design: the tiny model rounds more than those that limits come from. Two
@@ -102,10 +101,6 @@ def main() -> int:
         if not play.plan and play.name not in CONTROL_OF.values():
             control = played.get(CONTROL_OF.get(play.name, ""))
             cleared[play.name] = clearance(done, control.reference if control else ())
-    if "healthy_two_ranks" in played:
-        crossed = across_ranks(played["healthy_usual"], played["healthy_two_ranks"])
-        healthy += len(crossed)
-        accused += accusations(crossed, "one rank against two", limits_of(played["healthy_usual"]))
     summary = summarise(tried, healthy, accused, time.monotonic() - start_s) | {"healthy_pairs": cleared}
     path = args.out / f"{name}.json"
     path.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
@@ -126,6 +121,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these pairs alone, or pairs with these faults")
     parser.add_argument("--ppo", action="store_true", help="half the faults, with PPO and a critic")
     parser.add_argument("--new-workers", action="store_true", help="half the faults, with upstream's new workers")
+    parser.add_argument("--unequal-ranks", action="store_true", help="faults of each phase, two ranks against one")
     parser.add_argument("--upstream-6345", action="store_true", help="a fault of upstream 0.7.1 itself")
     parser.add_argument("--sensitivity", action="store_true", help="how small may each kind of fault be")
     return parser.parse_args()
@@ -133,7 +129,9 @@ def parse() -> argparse.Namespace:
 
 def chosen(args: argparse.Namespace) -> tuple[str, list[Play]]:
     """Name of the result, and the pairs to run."""
-    if args.ppo or args.new_workers:
+    if args.unequal_ranks:
+        name, plays = "faults_unequal_ranks", unequal_ranks()
+    elif args.ppo or args.new_workers:
         both = (*(CRITIC if args.ppo else ()), *((NEW_WORKERS,) if args.new_workers else ()))
         name = "_".join(["faults", *(["ppo"] if args.ppo else []), *(["new_workers"] if args.new_workers else [])])
         plays = list(one_a_step(name.removeprefix("faults_"), half(all_faults()), both))
@@ -164,7 +162,22 @@ def healthy_pairs() -> list[Play]:
             a_only=("trainer.balance_batch=False",),
             steps=4,
         ),
-        Play("healthy_two_ranks", both=("trainer.n_gpus_per_node=2",), steps=4),
+        Play("healthy_unequal_ranks", both=(NEW_WORKERS,), a_only=(TWO_RANKS,), steps=4),
+    ]
+
+
+def unequal_ranks() -> list[Play]:
+    """Pairs whose weights travel in the portable form. Each keeps its own optimizer, so what a fault of training did to
+    A's stays: such a fault comes last."""
+    texts = {
+        "forward": "temperature@2,stale_weights@3,position_shift@4,perturbed_layer@5",
+        "update": "tensor_not_synced@2,cut_responses@3,gradient_scaled@4",
+    }
+    layouts = {"2_and_1": ((NEW_WORKERS,), (TWO_RANKS,)), "1_and_2": ((NEW_WORKERS, TWO_RANKS), (ONE_RANK,))}
+    return [
+        Play(f"ranks_{layout}_{last}", plan := plans.parse(text), both, a_only, steps=len(plan.faults) + 1)
+        for layout, (both, a_only) in layouts.items()
+        for last, text in texts.items()
     ]
 
 
@@ -227,21 +240,6 @@ def clearance(played: Played, control: Sequence[StepComparison]) -> str:
     """The verdict on a healthy pair; it should be "no fault seen"."""
     verdict = judge(scenario_1=played.reference, control=control, limits=limits_of(played))
     return f"{verdict.phase.value} ({verdict.sureness.value})"
-
-
-def across_ranks(one: Played, two: Played) -> list[StepComparison]:
-    """Evidence of run A on one rank against that of run B on two, of pairs with equal seeds.
-
-    Weights went the same way, but for rounding, and rows lie on ranks in another order. Until checkpoints can cross
-    ranks, two pairs are needed.
-    """
-    found = []
-    for step in sorted(one.comparisons.keys() & two.comparisons.keys()):
-        own = files.load(run_names(one.share, "ckpt").evidence(step))
-        other = files.load(run_names(two.share, "rollout").evidence(step))
-        if set(own.row_ids.tolist()) == set(other.row_ids.tolist()):  # else a token was sampled otherwise by rounding
-            found.append(compare_step(own, other, limits_for(own.sampling, other.sampling)))
-    return found
 
 
 def upstream_6345(out: Path, console: Console) -> int:

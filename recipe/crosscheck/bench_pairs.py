@@ -47,6 +47,7 @@ class Play:
         plan: what is planted in run A.
         both, a_only: overrides.
         steps: how many steps it takes.
+        prompts: in a step.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Play:
     both: tuple[str, ...] = ()
     a_only: tuple[str, ...] = ()
     steps: int = LONGEST
+    prompts: int = PROMPTS
 
     def healthy_steps(self) -> list[int]:
         return [step for step in range(1, self.steps + 1) if not self.plan.acting(step)]
@@ -89,7 +91,7 @@ def perform(play: Play, out: Path, limit_s: float = 900.0) -> Played:
         RunFailed: one of them failed, or had not ended in time.
     """
     start_s = time.monotonic()
-    data = make_data.write(out / "data", train_rows=PROMPTS * LONGEST, val_rows=8)
+    data = make_data.write(out / "data", train_rows=play.prompts * LONGEST, val_rows=8)
     folder = out / play.name
     with ExitStack() as stack:
         runs = {
@@ -114,7 +116,7 @@ def _of(play: Play, name: str) -> plans.Plan:
 def _overrides(play: Play, name: str, folder: Path, data: make_data.DataFiles) -> list[str]:
     return [
         *demo_task.overrides(data, samples=SAMPLES),
-        f"data.train_batch_size={PROMPTS}",
+        f"data.train_batch_size={play.prompts}",
         "actor_rollout_ref.rollout.max_num_seqs=256",
         *plans.settings(play.plan),
         *plans.overrides(_of(play, name)),

@@ -6,7 +6,8 @@
 
 A model of square fp32 layers is written by 2 ranks of FSDP2 and loaded by 1. Taking turns with that, one process writes
 and reads the same bytes plainly: `safetensors` in files of 512 MiB, and `torch.save`, each read back and copied into a
-model. All of it goes through the page cache, and nothing waits for the disk. Memory is anonymous memory (`RssAnon`, so
+model. `flush_s` is what it takes after that until the files are safe on the disk (fsync), which publishing a checkpoint
+waits for; `in_memory` compares without it. Reading is from the page cache. Memory is anonymous memory (`RssAnon`, so
 without the files' pages) while a call runs, above what it was before, sampled every 2 ms. Needs Linux.
 """
 
@@ -16,6 +17,7 @@ import argparse
 import io
 import json
 import multiprocessing
+import os
 import shutil
 import statistics
 import tempfile
@@ -113,7 +115,7 @@ def sharded_process(pipe: Any, mib: int, rank: int, ranks: int, store: Path) -> 
             done = gathered(saving.save_module(model, folder))
             if rank == 0:
                 transfer.finish(folder, done)
-        return {"s": time.perf_counter() - start, "extra_mib": memory.extra_mib}
+        return {"write_s": time.perf_counter() - start, "extra_mib": memory.extra_mib}
 
     def load(folder: Path) -> dict[str, float]:
         start = time.perf_counter()
@@ -121,7 +123,7 @@ def sharded_process(pipe: Any, mib: int, rank: int, ranks: int, store: Path) -> 
             prepared = [loading.prepare_module(model, folder)]
             transfer.require_same_bases(folder, prepared)
             transfer.summary(folder, prepared, [loading.load_module(model, folder)])
-        return {"s": time.perf_counter() - start, "extra_mib": memory.extra_mib}
+        return {"read_s": time.perf_counter() - start, "extra_mib": memory.extra_mib}
 
     serve(pipe, {"save": save, "load": load})
     dist.destroy_process_group()
@@ -132,24 +134,30 @@ def plain_process(pipe: Any, mib: int) -> None:
     torch.set_num_threads(1)
     model = build(mib, seed=0)
 
-    def safetensors(folder: Path) -> dict[str, float]:
+    def write_safetensors(folder: Path) -> dict[str, float]:
         start = time.perf_counter()
-        files = split(model.state_dict())
-        for number, tensors in enumerate(files):
+        for number, tensors in enumerate(split(model.state_dict())):
             save_file(tensors, folder / f"{number}.safetensors")
-        middle = time.perf_counter()
-        for number in range(len(files)):
-            copy(model, load_file(folder / f"{number}.safetensors"))
-        return {"write_s": middle - start, "read_s": time.perf_counter() - middle}
+        return {"write_s": time.perf_counter() - start}
 
-    def torch_save(folder: Path) -> dict[str, float]:
+    def read_safetensors(folder: Path) -> dict[str, float]:
+        start = time.perf_counter()
+        for path in sorted(folder.iterdir()):
+            copy(model, load_file(path))
+        return {"read_s": time.perf_counter() - start}
+
+    def write_torch(folder: Path) -> dict[str, float]:
         start = time.perf_counter()
         torch.save(model.state_dict(), folder / "model.pt")
-        middle = time.perf_counter()
-        copy(model, torch.load(folder / "model.pt", weights_only=True))
-        return {"write_s": middle - start, "read_s": time.perf_counter() - middle}
+        return {"write_s": time.perf_counter() - start}
 
-    serve(pipe, {"safetensors": safetensors, "torch": torch_save})
+    def read_torch(folder: Path) -> dict[str, float]:
+        start = time.perf_counter()
+        copy(model, torch.load(folder / "model.pt", weights_only=True))
+        return {"read_s": time.perf_counter() - start}
+
+    commands = (write_safetensors, read_safetensors, write_torch, read_torch)
+    serve(pipe, {command.__name__: command for command in commands})
 
 
 def split(tensors: dict[str, torch.Tensor]) -> list[dict[str, torch.Tensor]]:
@@ -208,11 +216,21 @@ def native_bytes(mib: int) -> float:
 
 
 def ask(pipes: list[Any], command: str, folder: Path) -> dict[str, float]:
-    """The first one's answer, once all have answered."""
+    """The largest figures of those who were asked."""
     for pipe in pipes:
         pipe.send((command, folder))
     answers: list[dict[str, float]] = [pipe.recv() for pipe in pipes]
-    return answers[0]
+    return {key: max(answer[key] for answer in answers) for key in answers[0]}
+
+
+def flushed(folder: Path) -> float:
+    """Seconds until the files are safe on the disk."""
+    start = time.perf_counter()
+    for path in (*sorted(folder.iterdir()), folder):
+        descriptor = os.open(path, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.close(descriptor)
+    return time.perf_counter() - start
 
 
 def measure(mib: int, rounds: int, scratch: Path) -> dict[str, Any]:
@@ -227,15 +245,23 @@ def measure(mib: int, rounds: int, scratch: Path) -> dict[str, Any]:
         pipes.append(here)
     assert all(pipe.recv() == "ready" for pipe in pipes)
     writers, reader, plain = pipes[:WRITERS], pipes[WRITERS : WRITERS + 1], pipes[WRITERS + 1 :]
-    found: dict[str, list[dict[str, float]]] = {"save": [], "load": [], "safetensors": [], "torch": []}
-    for _ in range(rounds + 1):
-        folders = {name: Path(tempfile.mkdtemp(dir=scratch)) for name in ("portable", "safetensors", "torch")}
-        found["save"].append(ask(writers, "save", folders["portable"]))
-        found["load"].append(ask(reader, "load", folders["portable"]))
-        for name in ("safetensors", "torch"):
-            found[name].append(ask(plain, name, folders[name]))
-        for folder in folders.values():
+    ways = {
+        "portable": ((writers, "save"), (reader, "load")),
+        "safetensors": ((plain, "write_safetensors"), (plain, "read_safetensors")),
+        "torch": ((plain, "write_torch"), (plain, "read_torch")),
+    }
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in ways}
+    for number in range(rounds + 1):
+        for name in [*ways, *ways][number % len(ways) :][: len(ways)]:
+            (out, write), (back, read) = ways[name]
+            folder = Path(tempfile.mkdtemp(dir=scratch))
+            os.sync()
+            wrote, flush_s, loaded = ask(out, write, folder), flushed(folder), ask(back, read, folder)
             shutil.rmtree(folder)
+            row = {"write_s": wrote["write_s"], "flush_s": flush_s, "read_s": loaded["read_s"]}
+            if name == "portable":
+                row |= {"writer_extra_mib": wrote["extra_mib"], "reader_extra_mib": loaded["extra_mib"]}
+            found[name].append(row)
     for pipe, process in zip(pipes, processes, strict=True):
         pipe.send(None)
         process.join()
@@ -249,12 +275,13 @@ def figures(found: dict[str, list[dict[str, float]]]) -> dict[str, Any]:
         for name, rows in found.items()
         for key in rows[0]
     }
-    ratios = {}
+    ratios: dict[str, Any] = {}
     for plain in ("safetensors", "torch"):
-        pairs = zip(found["save"], found["load"], found[plain], strict=True)
-        each = [(save["s"] + load["s"]) / (row["write_s"] + row["read_s"]) for save, load, row in pairs]
-        ratios[f"times_{plain}"] = round(statistics.median(each), 2)
-        ratios[f"times_{plain}_rounds"] = [round(ratio, 2) for ratio in each]
+        pairs = list(zip(found["portable"], found[plain], strict=True))
+        for label, keys in (("", ("write_s", "flush_s", "read_s")), ("_in_memory", ("write_s", "read_s"))):
+            each = [sum(map(ours.__getitem__, keys)) / sum(map(other.__getitem__, keys)) for ours, other in pairs]
+            ratios[f"times_{plain}{label}"] = round(statistics.median(each), 2)
+            ratios[f"times_{plain}{label}_rounds"] = [round(ratio, 2) for ratio in each]
     return medians | ratios
 
 

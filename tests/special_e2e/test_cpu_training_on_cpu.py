@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Upstream's `main_ppo` on a CPU, for real: Ray, FSDP2 over gloo, the agent loop, checkpoints. Minutes, not seconds.
 
-Seven runs of about half a minute, nearly all of it start-up, two at a time: that also shows that runs on one host keep
-out of each other's way, and puts a load on the two seeded ones.
+Runs of about half a minute, nearly all of it start-up, two at a time: that also shows that runs on one host keep out of
+each other's way, and puts a load on the two seeded ones.
 """
 
 import math
@@ -62,12 +62,18 @@ def runs(tmp_path_factory):
     started.start("legacy", LEGACY)
     started.start("legacy_again", LEGACY)
     started.start("two_ranks", TWO_RANKS)
-    started.start("gae_legacy", CRITIC)
-    started.start("gae_new", [*CRITIC, NEW_WORKERS])
-    started.start("two_ranks_resumed", TWO_RANKS, resume="two_ranks")
     started.start("legacy_resumed", LEGACY, resume="legacy")
     yield started
     pool.shutdown(cancel_futures=True)
+
+
+@pytest.fixture(scope="module")
+def more_runs(runs):
+    """Those of the extended tests as well."""
+    runs.start("gae_legacy", CRITIC)
+    runs.start("gae_new", [*CRITIC, NEW_WORKERS])
+    runs.start("two_ranks_resumed", TWO_RANKS, resume="two_ranks")
+    return runs
 
 
 def assert_healthy(steps):
@@ -86,6 +92,12 @@ def assert_same(steps, others, numbers):
         mine, theirs = steps[number].repeatable, others[number].repeatable
         assert len(mine) > 40
         assert mine == theirs
+
+
+def assert_resumed(runs, name):
+    resumed = runs.steps(f"{name}_resumed")
+    assert sorted(resumed) == [3]
+    assert_same(resumed, runs.steps(name), [3])
 
 
 def test_two_seeded_runs_have_equal_metrics(runs):
@@ -116,24 +128,28 @@ def test_both_worker_implementations_agree(runs):
         assert legacy[name] == pytest.approx(new[name], rel=1e-3)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("name", ["gae_legacy", "gae_new"])
-def test_a_critic_trains_beside_a_reference_policy(runs, name):
-    steps = runs.steps(name)
+def test_a_critic_trains_beside_a_reference_policy(more_runs, name):
+    steps = more_runs.steps(name)
     assert sorted(steps) == [1, 2]
     assert_healthy(steps)
     assert steps[1].values["critic/grad_norm"] > 0
     assert steps[1].values["actor/kl_loss"] < steps[2].values["actor/kl_loss"]
-    folder = launch.checkpoint_dir(runs.folder / name) / "global_step_2"
+    folder = launch.checkpoint_dir(more_runs.folder / name) / "global_step_2"
     assert any((folder / "critic").iterdir()) and any((folder / "actor").iterdir())
 
 
-def test_critics_of_both_worker_implementations_start_alike(runs):
-    legacy, new = (runs.steps(name)[1].values for name in ("gae_legacy", "gae_new"))
+@pytest.mark.extended
+def test_critics_of_both_worker_implementations_start_alike(more_runs):
+    legacy, new = (more_runs.steps(name)[1].values for name in ("gae_legacy", "gae_new"))
     assert legacy["critic/values/mean"] == pytest.approx(new["critic/values/mean"], abs=0.02)
 
 
-@pytest.mark.parametrize("name", ["legacy", "two_ranks"])
-def test_a_resumed_run_goes_on_as_if_nothing_had_been(runs, name):
-    resumed = runs.steps(f"{name}_resumed")
-    assert sorted(resumed) == [3]
-    assert_same(resumed, runs.steps(name), [3])
+def test_a_resumed_run_goes_on_as_if_nothing_had_been(runs):
+    assert_resumed(runs, "legacy")
+
+
+@pytest.mark.extended
+def test_a_resumed_run_of_two_ranks_and_new_workers_too(more_runs):
+    assert_resumed(more_runs, "two_ranks")

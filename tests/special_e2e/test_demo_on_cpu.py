@@ -48,7 +48,7 @@ def still_there(processes):
     return [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
 
 
-@pytest.mark.parametrize("scenario", [1, 2])
+@pytest.mark.parametrize("scenario", [1, pytest.param(2, marks=pytest.mark.extended)])
 def test_both_runs_reach_the_end_with_equal_updates(tmp_path, scenario):
     steps = 4 if scenario == 1 else 2
     demo = start_demo(
@@ -109,7 +109,13 @@ def test_both_runs_reach_the_end_with_equal_updates(tmp_path, scenario):
         assert f"[ShareDataTest] Successfully load ckpt from {share}/ckpt_{index}" in producer
 
 
-@pytest.mark.parametrize("numbers", [[signal.SIGINT, signal.SIGINT], [signal.SIGTERM]], ids=["ctrl-c twice", "kill"])
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        pytest.param([signal.SIGINT, signal.SIGINT], id="ctrl-c twice"),
+        pytest.param([signal.SIGTERM], id="kill", marks=pytest.mark.extended),
+    ],
+)
 def test_an_interrupt_ends_everything(tmp_path, numbers):
     out_dir = tmp_path / "with space, \u00e4"
     demo = start_demo(out_dir)

@@ -85,6 +85,7 @@ def test_two_ranks_with_a_critic(tmp_path):
     assert {"model_world_size_2_rank_0.pt", "model_world_size_2_rank_1.pt", "manifest.json"} <= saved
 
 
+@pytest.mark.extended
 def test_the_two_halves_alone_give_other_numbers(tmp_path):
     """The control of the tests above: without an exchange these two runs differ from the first update on."""
     off = ["trainer.share_data=null"]
@@ -95,6 +96,7 @@ def test_the_two_halves_alone_give_other_numbers(tmp_path):
     assert steps_a[1].values["actor/entropy"] != pytest.approx(steps_b[1].values["actor/entropy"], rel=0.1)
 
 
+@pytest.mark.extended
 def test_different_settings_stop_both_runs(tmp_path):
     with ExitStack() as stack:
         a, b = start_pair(stack, tmp_path, b=["data.seed=7", "actor_rollout_ref.actor.optim.lr=1e-4"])

@@ -21,6 +21,7 @@ APART = "training/rollout_probs_diff_mean"
 """Of a run's rollout (in B: A's) and its training. Healthy: below 1e-5."""
 
 
+@pytest.mark.extended
 def test_each_fault_acts_in_its_step_alone(tmp_path):
     data = make_data.write(tmp_path / "data", val_rows=8)
     with ExitStack() as stack:

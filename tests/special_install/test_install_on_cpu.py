@@ -29,6 +29,8 @@ IGNORE = shutil.ignore_patterns("__pycache__", ".venv", ".git", "build", "*.egg-
 UPSTREAM_KINDS = ("wheel", "path", "finder")
 """A regular install; editable by an entry of `sys.path`; editable by an import hook of its own."""
 FORK_KINDS = ("wheel", "editable")
+SHORT = (("wheel", "wheel"), ("path", "editable"), ("finder", "editable"))
+"""Each kind of either once."""
 
 
 def call(command, **options):
@@ -183,8 +185,14 @@ def check_gone(environment, before, upstream_folder):
         assert not list(changed_files(environment))
 
 
-@pytest.mark.parametrize("fork", FORK_KINDS)
-@pytest.mark.parametrize("upstream", UPSTREAM_KINDS)
+@pytest.mark.parametrize(
+    ("upstream", "fork"),
+    [
+        pytest.param(upstream, fork, marks=[] if (upstream, fork) in SHORT else pytest.mark.extended)
+        for upstream in UPSTREAM_KINDS
+        for fork in FORK_KINDS
+    ],
+)
 def test_every_process_gets_the_fork_by_pip(make, sources, upstream, fork):
     environment, before = make(upstream, fork, "pip")
     folders = (folder_of_fork(environment, sources, fork), folder_of_upstream(environment, sources, upstream))
@@ -197,7 +205,7 @@ def test_every_process_gets_the_fork_by_pip(make, sources, upstream, fork):
     check_gone(environment, before, folders[1])
 
 
-@pytest.mark.parametrize("fork", FORK_KINDS)
+@pytest.mark.parametrize("fork", [pytest.param("wheel", marks=pytest.mark.extended), "editable"])
 def test_uv_installs_the_same(make, sources, fork):
     environment, before = make("wheel", fork, "uv")
     folders = (folder_of_fork(environment, sources, fork), folder_of_upstream(environment, sources, "wheel"))
