@@ -27,8 +27,10 @@ from torch.distributed.tensor import DTensor, Shard
 from transformers import Qwen2Config, Qwen2ForCausalLM
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
 
-from verl.crosscheck.portable import loading, saving, transfer
+from verl.crosscheck.portable import gathering, loading, saving, transfer
 from verl.crosscheck.portable.writing import FILE_BYTES
+
+REAL_HOST = gathering._host
 
 
 def build(variant, seed):
@@ -142,6 +144,7 @@ def step(each, out):
         with torch.no_grad():
             module(input_ids=tokens)
     folder = Path(each["path"])
+    gathering._host = dist.get_rank if "hosts" in each["name"] else REAL_HOST
     try:
         told = (
             save(module, folder, each.get("file_bytes", FILE_BYTES)) if each["do"] == "save" else load(module, folder)

@@ -14,8 +14,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from verl.crosscheck.portable.manifest import read_manifest
+from verl.crosscheck.portable.writing import MAX_HEADER_BYTES
 
-pytestmark = pytest.mark.slow  # 25 s
+pytestmark = pytest.mark.slow  # 30 s
 
 ROOT = Path(__file__).parents[3]
 WRITTEN = {  # folder: layout and model of the two ranks that write it
@@ -26,11 +27,13 @@ WRITTEN = {  # folder: layout and model of the two ranks that write it
     "fsdp1-replicas": ("fsdp1-replicas", "untied"),
     "fsdp2-replicas": ("fsdp2-replicas", "untied"),
     "ddp": ("ddp", "untied"),
-    "fsdp2-shared": ("fsdp2", "untied"),  # all of these by both ranks, each its own files
-    "fsdp2-columns-shared": ("fsdp2-columns", "untied"),
-    "fsdp1-shared": ("fsdp1-orig", "untied"),
-    "fsdp2-replicas-shared": ("fsdp2-replicas", "untied"),
-    "ddp-shared": ("ddp", "untied"),
+    "fsdp2-files": ("fsdp2", "untied"),  # in several files
+    "fsdp1-files": ("fsdp1", "untied"),
+    "fsdp2-hosts": ("fsdp2", "untied"),  # as if each rank had a host of its own, in several files
+    "fsdp2-columns-hosts": ("fsdp2-columns", "untied"),
+    "fsdp1-hosts": ("fsdp1-orig", "untied"),
+    "fsdp2-replicas-hosts": ("fsdp2-replicas", "untied"),
+    "ddp-hosts": ("ddp", "untied"),
     "bf16": ("fsdp2", "bf16"),
     "tied": ("fsdp1", "tied"),
     "lora": ("fsdp2", "lora"),
@@ -94,7 +97,7 @@ def out(tmp_path_factory):
         (top / folder).mkdir()
     saves = [
         {"do": "save", "name": folder, "layout": layout, "model": model, "seed": 1, "path": str(top / folder),
-         "forward": "keep" in layout, "file_bytes": 60_000 if "shared" in folder else 1 << 29}
+         "forward": "keep" in layout, "file_bytes": 60_000 if "files" in folder or "hosts" in folder else 1 << 29}
         for folder, (layout, model) in WRITTEN.items()
     ]  # fmt: skip
     run(top, [{"world": 2, "steps": saves}])
@@ -208,13 +211,15 @@ def test_the_files_are_those_that_everybody_reads(out):
     }
 
 
-@pytest.mark.parametrize("folder", [folder for folder in SAME if "shared" in folder])
-def test_files_that_several_ranks_wrote(out, folder):
+@pytest.mark.parametrize("folder", [folder for folder in SAME if "files" in folder or "hosts" in folder])
+def test_several_files(out, folder):
     files = sorted((out.parent / folder).glob("*.safetensors"))
     assert [file.name for file in files] == [
         f"model-{i:05}-of-{len(files):05}.safetensors" for i in range(1, len(files) + 1)
     ]
     assert len(files) > 4
+    headers = {int.from_bytes(file.read_bytes()[:8], "little") for file in files}
+    assert (headers == {MAX_HEADER_BYTES}) == ("hosts" in folder)  # room is left only by ranks that gather
     tensors = [load_file(file) for file in files]
     assert_equal({name: value for each in tensors for name, value in each.items()}, values(out, folder))
 

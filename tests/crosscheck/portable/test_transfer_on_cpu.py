@@ -14,9 +14,8 @@ from torch import nn
 
 from verl.crosscheck.errors import CrossCheckError, DamagedError, MismatchError, PublishError
 from verl.crosscheck.portable import asking, transfer
-from verl.crosscheck.portable.gathering import Gathering
 from verl.crosscheck.portable.manifest import Entry
-from verl.crosscheck.portable.saving import SavedRank
+from verl.crosscheck.portable.saving import BehindWriter, SavedRank
 from verl.crosscheck.portable.sums import PartSum, first_difference
 from verl.crosscheck.portable.transfer import load, save, support
 from verl.crosscheck.portable.writing import FolderWriter
@@ -128,17 +127,24 @@ def test_a_bit_flipped_on_the_way_is_told_with_its_tensor(tmp_path):
         load(group(legacy(model(2))), tmp_path)
 
 
-def test_a_disk_that_is_full_is_told_after_all_was_gathered(tmp_path, monkeypatch):
-    def add(self, name, kind, tensor):
-        raise OSError(28, "No space left on device")
+def no_space(*_):
+    raise OSError(28, "No space left on device")
 
-    gathered = []
-    gather = Gathering.gather
-    monkeypatch.setattr(Gathering, "gather", lambda self, wanted: gathered.append(wanted) or gather(self, wanted))
-    monkeypatch.setattr(FolderWriter, "add", add)
+
+def test_a_disk_that_is_full(tmp_path, monkeypatch):
+    monkeypatch.setattr("verl.crosscheck.portable.placing.os.pwrite", no_space)
     with pytest.raises(CrossCheckError, match="rank 0: OSError: .*No space left"):
         save(group(legacy(model())), tmp_path)
-    assert gathered == [{0: 0}, {0: 1}, {0: 2}, {0: 3}]
+
+
+def test_a_disk_that_is_full_leaves_no_other_rank_waiting(tmp_path, monkeypatch):
+    """A rank that gathers goes on doing so, and tells at the end."""
+    monkeypatch.setattr(FolderWriter, "add", no_space)
+    added = []
+    with pytest.raises(OSError, match="No space left"), BehindWriter(tmp_path) as writer:
+        for number in range(5):
+            added.append(writer.add(f"w{number}", "parameter", torch.zeros(1)))
+    assert len(added) == 5
 
 
 def test_a_folder_that_the_nodes_do_not_share(tmp_path):

@@ -10,8 +10,9 @@
     manifest.py   portable.json: what a folder says of itself
     writing.py    safetensors files, written tensor by tensor
     folder.py     such a folder, opened: nothing in it is trusted
+    placing.py    such files, written by all ranks together
     gathering.py  whole tensors from the parts of ranks
-    saving.py     all ranks together: gather, and some of them write
+    saving.py     all ranks together: place their parts, or gather and let some of them write
     matching.py   whether a folder's tensors are this module's
     loading.py    each rank for itself: own slices only
     megatron.py   both ways through the bridge that upstream uses

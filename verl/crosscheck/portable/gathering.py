@@ -8,8 +8,10 @@ which gives each tensor to everybody.
 
 from __future__ import annotations
 
-import math
+import socket
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -29,18 +31,20 @@ class Gathering:
 
     def __init__(self, own: Sequence[Held]) -> None:
         self._own = own
-        self._rank = dist.get_rank() if dist.is_initialized() else 0
-        mine = [(held.replica, held.region) for held in own]
-        self._layouts = [mine]
+        self.rank = dist.get_rank() if dist.is_initialized() else 0
+        told: list[Any] = [(_host(), [(held.replica, held.region) for held in own])]
         if dist.is_initialized() and dist.get_world_size() > 1:
-            self._layouts = [[] for _ in range(dist.get_world_size())]
-            dist.all_gather_object(self._layouts, mine)
-        self._largest_bytes = max((math.prod(held.shape) * held.dtype.itemsize for held in own), default=0)
+            mine, told = told[0], [None] * dist.get_world_size()
+            dist.all_gather_object(told, mine)
+        self._layouts: list[list[tuple[int, Region]]] = [layout for _, layout in told]
+        self.one_host = len({host for host, _ in told}) == 1
+        """Whether all ranks run on one host."""
+        self._largest_bytes = max((held.region.whole_elements * held.dtype.itemsize for held in own), default=0)
         self._memory: dict[torch.device, list[torch.Tensor]] = {}
 
     def contributes(self, index: int) -> bool:
         """Whether this rank's part of a tensor is one of those that count."""
-        return any(rank == self._rank for rank, _ in self._sources(index))
+        return any(rank == self.rank for rank, _ in self._sources(index))
 
     def gather(self, wanted: Mapping[int, int]) -> torch.Tensor | None:
         """Send tensors to ranks.
@@ -56,7 +60,7 @@ class Gathering:
         received: list[tuple[torch.Tensor, torch.Tensor]] = []
         result = None
         for target, index in wanted.items():
-            if target == self._rank:
+            if target == self.rank:
                 result = self._receive(index, operations, received)
             elif self.contributes(index) and self._own[index].local.numel():
                 operations.append(dist.P2POp(dist.isend, _bytes(_reachable(self._own[index].local)), target))
@@ -72,14 +76,14 @@ class Gathering:
         """Memory for a whole tensor, and what has to be received or copied into it."""
         held = self._own[index]
         sources = list(self._sources(index))
-        if sources == [(self._rank, whole(held.shape))]:
+        if sources == [(self.rank, whole(held.shape))]:
             return held.local.view(held.shape)
         local = _reachable(held.local)
-        result = self._next_memory(local.device)[: math.prod(held.shape) * held.dtype.itemsize]
+        result = self._next_memory(local.device)[: held.region.whole_elements * held.dtype.itemsize]
         result = result.view(held.dtype).view(held.shape)
         for rank, region in sources:
             place = region.of(result)
-            if rank == self._rank:
+            if rank == self.rank:
                 received.append((place, local))
             elif region.elements:
                 direct = place.is_contiguous()
@@ -102,6 +106,12 @@ class Gathering:
         for rank, layout in enumerate(self._layouts):
             if layout[index][0] == replica:
                 yield rank, layout[index][1]
+
+
+def _host() -> tuple[str, str]:
+    """What only processes on one host have in common."""
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    return socket.gethostname(), boot.read_text() if boot.exists() else ""
 
 
 def _bytes(values: torch.Tensor) -> torch.Tensor:

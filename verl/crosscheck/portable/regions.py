@@ -49,6 +49,11 @@ class Region:
         return math.prod(self.size)
 
     @property
+    def whole_elements(self) -> int:
+        """Of the whole tensor."""
+        return math.prod(self.shape)
+
+    @property
     def blocks(self) -> tuple[Block, ...]:
         """The region as blocks of the matrix, one after the other."""
         if not self.elements:

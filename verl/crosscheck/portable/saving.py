@@ -1,6 +1,10 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""Writing a module's tensors: some ranks gather and write whole tensors, each of them files of its own."""
+"""Writing a module's tensors.
+
+On one host all ranks write together, each its own parts. On several, some ranks gather and write whole tensors, each of
+them files of its own: hosts that write into one file may spoil it.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,7 @@ from verl.crosscheck.portable.gathering import Gathering
 from verl.crosscheck.portable.held import Held, held_tensors
 from verl.crosscheck.portable.manifest import Entry, dtype_name
 from verl.crosscheck.portable.naming import Kind
+from verl.crosscheck.portable.placing import PlaceWriter, plan
 from verl.crosscheck.portable.sums import PartSum
 from verl.crosscheck.portable.writing import FILE_BYTES, FolderWriter, storage_of
 
@@ -55,23 +60,43 @@ def _save(own: list[Held], folder: Path, file_bytes: int) -> SavedRank:
     sent = [each for each in own if each.kind != "base"]
     bases = [each for each in own if each.kind == "base"]
     gathering = Gathering([*sent, *bases])
-    shares = shares_of([math.prod(each.shape) * each.dtype.itemsize for each in sent], file_bytes)
-    parts = [part_of(each) for i, each in enumerate(bases, len(sent)) if gathering.contributes(i)]
+    entries, parts = (_place if gathering.one_host else _gather)(sent, gathering, folder, file_bytes)
+    parts += [part_of(each) for i, each in enumerate(bases, len(sent)) if gathering.contributes(i)]
+    return SavedRank(
+        entries,
+        [Entry(each.name, each.kind, dtype_name(each.dtype), each.shape, 0) for each in bases],
+        parts,
+        {alias: each.name for each in sent for alias in each.aliases},
+    )
+
+
+def _place(sent: list[Held], gathering: Gathering, folder: Path, file_bytes: int) -> tuple[list[Entry], list[PartSum]]:
+    """Each rank writes its own parts. On rank 0 all tensors, and on each its parts of the checksums."""
+    planned, parts = plan(sent, file_bytes), []
+    with PlaceWriter(folder, planned) as writer:
+        if gathering.rank == 0:
+            writer.write_heads()
+        for index, each in enumerate(sent):
+            if gathering.contributes(index):
+                writer.write(index, each)
+                parts.append(part_of(each))
+    return planned.entries if gathering.rank == 0 else [], parts
+
+
+def _gather(sent: list[Held], gathering: Gathering, folder: Path, file_bytes: int) -> tuple[list[Entry], list[PartSum]]:
+    """Some ranks write whole tensors. Those that this rank wrote, and its parts of the checksums."""
+    parts = []
+    shares = shares_of([each.region.whole_elements * each.dtype.itemsize for each in sent], file_bytes)
     with BehindWriter(folder, file_bytes) as writer:
         for step in range(max(map(len, shares.values()))):
             wanted = {rank: share[step] for rank, share in shares.items() if step < len(share)}
             whole = gathering.gather(wanted)
             if whole is not None:
-                index = wanted[writer.rank]
+                index = wanted[gathering.rank]
                 writer.add(sent[index].name, sent[index].kind, whole)
                 del whole
             parts += [part_of(sent[index]) for index in wanted.values() if gathering.contributes(index)]
-    return SavedRank(
-        writer.entries,
-        [Entry(each.name, each.kind, dtype_name(each.dtype), each.shape, 0) for each in bases],
-        parts,
-        {alias: each.name for each in sent for alias in each.aliases},
-    )
+    return writer.entries, parts
 
 
 def shares_of(sizes: Sequence[int], file_bytes: int) -> dict[int, list[int]]:

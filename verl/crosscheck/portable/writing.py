@@ -10,7 +10,7 @@ aligned.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,9 +20,10 @@ import torch
 from verl.crosscheck.portable.manifest import STORAGE, Entry, dtype_name
 from verl.crosscheck.portable.naming import Kind, UnsupportedError
 
-HEADER_BYTES = 32 << 10
+MAX_HEADER_BYTES = 32 << 10
 FILE_BYTES = 512 << 20
-_LENGTH_BYTES = 8
+LENGTH_BYTES = 8
+_METADATA_BYTES = 64
 _WRITE_BYTES = 16 << 20
 
 
@@ -51,15 +52,14 @@ class FolderWriter:
             UnsupportedError: its type cannot be exchanged.
             OSError: the disk did not take it.
         """
-        storage = storage_of(name, tensor.dtype)
         data = tensor.detach().to("cpu").contiguous().view(-1).view(torch.uint8)
-        line = {"dtype": storage, "shape": list(tensor.shape), "data_offsets": [self._at, self._at + data.numel()]}
-        needed = len(json.dumps({name: line})) + 32  # digits of the offsets of another file
+        storage_of(name, tensor.dtype)
+        needed = len(json.dumps({name: header_line(tensor.dtype, tensor.shape, self._at, data.numel())}))
         full = self._at and self._at + data.numel() > self._file_bytes
-        if full or self._header_bytes + needed > HEADER_BYTES - 64 or self._at % tensor.element_size():
+        if full or self._header_bytes + needed > MAX_HEADER_BYTES - _METADATA_BYTES or self._at % tensor.element_size():
             self._end_file()
         file = self._file or self._begin_file()
-        self._header[name] = {**line, "data_offsets": [self._at, self._at + data.numel()]}
+        self._header[name] = header_line(tensor.dtype, tensor.shape, self._at, data.numel())
         self._header_bytes += needed
         for block in data.split(_WRITE_BYTES):
             write_all(file, memoryview(block.numpy()))
@@ -75,17 +75,27 @@ class FolderWriter:
     def _begin_file(self) -> BinaryIO:
         self._files += 1
         self._file = (self._folder / f"part-{self._rank:05}-{self._files:05}").open("xb", buffering=0)
-        self._file.seek(_LENGTH_BYTES + HEADER_BYTES)
+        self._file.seek(LENGTH_BYTES + MAX_HEADER_BYTES)
         return self._file
 
     def _end_file(self) -> None:
         if self._file is not None:
-            header = {"__metadata__": {"format": "pt"}, **self._header}
-            text = json.dumps(header, separators=(",", ":")).encode("ascii")
             self._file.seek(0)
-            write_all(self._file, memoryview(HEADER_BYTES.to_bytes(_LENGTH_BYTES, "little") + text.ljust(HEADER_BYTES)))
+            head = MAX_HEADER_BYTES.to_bytes(LENGTH_BYTES, "little") + header_text(self._header).ljust(MAX_HEADER_BYTES)
+            write_all(self._file, memoryview(head))
             self._file.close()
         self._file, self._header, self._header_bytes, self._at = None, {}, 0, 0
+
+
+def header_line(dtype: torch.dtype, shape: Sequence[int], start: int, size: int) -> dict[str, Any]:
+    """What a header says of a tensor of `size` bytes that starts at byte `start` after the header."""
+    return {"dtype": STORAGE[dtype_name(dtype)], "shape": list(shape), "data_offsets": [start, start + size]}
+
+
+def header_text(lines: Mapping[str, Any]) -> bytes:
+    """A header, a multiple of 8 bytes long."""
+    text = json.dumps({"__metadata__": {"format": "pt"}, **lines}, separators=(",", ":")).encode("ascii")
+    return text + b" " * (-len(text) % 8)
 
 
 def storage_of(name: str, dtype: torch.dtype) -> str:
@@ -107,9 +117,13 @@ def write_all(file: BinaryIO, data: memoryview) -> None:
 
 
 def name_files(folder: Path, entries: Sequence[Entry]) -> list[Entry]:
-    """Give the files that all ranks wrote their names, in the order of their tensors; the tensors with these."""
+    """Give the files that all ranks wrote their names, in the order of their tensors; the tensors with these.
+
+    Files that were placed have them already.
+    """
     files = list(dict.fromkeys(entry.file for entry in entries))
     final = {file: f"model-{i:05}-of-{len(files):05}.safetensors" for i, file in enumerate(files, 1)}
     for file, name in final.items():
-        (folder / file).rename(folder / name)
+        if file != name:
+            (folder / file).rename(folder / name)
     return [replace(entry, file=final[entry.file]) for entry in entries]
