@@ -272,3 +272,53 @@ def test_it_is_harmless_beside_live_runs(pair, call, call_json):
     assert call("doctor", pair.root, "--megabytes", 1).exit_code == 0
     _, found = call_json("status", pair.root)
     assert (found["holdings"]["rollouts"], found["holdings"]["other"], found["holdings"]["staged"]) == (1, [], [])
+
+
+def a_config(mode, ranks, **actor):
+    return {
+        "trainer": {"share_data": mode, "nnodes": 1, "n_gpus_per_node": ranks, "use_legacy_worker_impl": "disable"},
+        "data": {"train_batch_size": 64},
+        "actor_rollout_ref": {"actor": {"strategy": "fsdp2", "ppo_mini_batch_size": 64, **actor}},
+    }
+
+
+def of_the_pair(found):
+    return {each["name"]: (each["verdict"], each["found"]) for each in found["checks"][-2:]}
+
+
+def test_two_runs_that_suit_each_other(pair, call_json):
+    for mode, ranks in (("ckpt", 16), ("rollout", 8)):
+        pair.start(mode, world_size=ranks, config=a_config(mode, ranks))
+    exit_code, found = call_json("doctor", pair.root, "--megabytes", 1)
+    assert exit_code == 0
+    assert of_the_pair(found) == {
+        "checkpoints": ("ok", "exchanged in the portable form: world size 16 here, 8 there"),
+        "updates": ("ok", "both runs do the same update on the same rows, whatever their layout"),
+    }
+
+
+def test_two_runs_whose_updates_or_checkpoints_do_not_suit(pair, call_json):
+    for mode, ranks in (("ckpt", 16), ("rollout", 8)):
+        config = a_config(mode, ranks, ppo_mini_batch_size=16)
+        config["trainer"]["share_data_ckpt_format"] = "native"
+        pair.start(mode, world_size=ranks, config=config)
+    exit_code, found = call_json("doctor", pair.root, "--megabytes", 1)
+    checks = of_the_pair(found)
+    assert exit_code == 1
+    assert checks["checkpoints"][0] == "failed" and "share_data_ckpt_format=auto" in checks["checkpoints"][1]
+    assert checks["updates"][0] == "warning" and "4 mini-batches of other rows" in checks["updates"][1]
+
+
+def test_one_run_alone_is_no_pair(pair, call_json):
+    pair.start("ckpt")
+    assert call_json("doctor", pair.root, "--megabytes", 1)[1]["checks"][-1]["name"] == "free space"
+
+
+@pytest.mark.parametrize(("option", "each"), [([], 12), (["--portable"], 4)])
+def test_space_for_either_form_of_checkpoint(tmp_path, call_json, option, each):
+    found = call_json("doctor", tmp_path / "share", "--megabytes", 1, "--parameters", "1e6", *option)[1]["estimate"]
+    assert (found["bytes_each"], found["checkpoint_bytes"], found["needed_bytes"]) == (
+        each,
+        each * 10**6,
+        3 * each * 10**6,
+    )

@@ -20,7 +20,8 @@ from rich.table import Table
 from verl.crosscheck.cli import doctor_notes
 from verl.crosscheck.cli.doctor_checks import Bench, Check, Verdict, file_clock_s, run_checks, scratch
 from verl.crosscheck.cli.doctor_notes import Found, Note
-from verl.crosscheck.cli.estimate import CHECKPOINT_BYTES, Estimate, estimate, parameters_of
+from verl.crosscheck.cli.doctor_pair import pair_checks
+from verl.crosscheck.cli.estimate import CHECKPOINT_BYTES, PORTABLE_BYTES, Estimate, estimate, parameters_of
 from verl.crosscheck.cli.mounts import Mount, mount_of
 from verl.crosscheck.cli.terminal import (
     ATTENTION,
@@ -79,6 +80,7 @@ class Diagnosis:
     show_default=True,
     help="trainer.share_data_keep_ckpts.",
 )
+@click.option("--portable", is_flag=True, help="Count checkpoints as portable ones: 4 bytes a parameter, not 12.")
 @click.option("--keep-all", is_flag=True, help="As trainer.share_data_keep_ckpts=null; needs --steps.")
 @click.option(
     "--steps", metavar="N", type=click.IntRange(min=0), default=0, help="Steps of the run, to count rollouts for."
@@ -104,6 +106,7 @@ def doctor(
     model: Path | None,
     parameters: float | None,
     keep: int,
+    portable: bool,
     keep_all: bool,
     steps: int,
     rows: int,
@@ -115,7 +118,8 @@ def doctor(
 
     Makes DIR if it is not there, works in a scratch folder that no run looks at and removes it, and leaves a note for
     the doctors of other hosts in DIR/doctor. Harmless while runs use DIR. Run it on both hosts, then again on the first
-    one: then each has seen the other's note.
+    one: then each has seen the other's note. Once two runs have met in DIR, it also says in which form they exchange
+    checkpoints, and whether their updates can be compared.
 
     With --model or --parameters, the free space is held against what checkpoints need: 12 bytes a parameter (float32
     weights and Adam's two moments, as upstream's FSDP saves them), times those kept and one being written. With
@@ -130,7 +134,15 @@ def doctor(
     wanted = None
     if model or parameters:
         size, source = parameters_of(model) if model else (int(parameters or 0), "--parameters")
-        wanted = estimate(size, source, keep=None if keep_all else keep, steps=steps, rows=rows, tokens=tokens)
+        wanted = estimate(
+            size,
+            source,
+            keep=None if keep_all else keep,
+            steps=steps,
+            rows=rows,
+            tokens=tokens,
+            bytes_each=PORTABLE_BYTES if portable else CHECKPOINT_BYTES,
+        )
     with ended_by_signals():
         found = _examine(Path(expanded(directory)), megabytes * 1_000_000, wanted, None if as_json else console())
     if as_json:
@@ -174,6 +186,7 @@ def _all_checks(
     yield _mount_check(mount)
     yield from run_checks(bench)
     yield _space_check(filesystem.active().free_bytes(root), wanted)
+    yield from pair_checks(root)
 
 
 def _directory_check(warnings: list[str]) -> Check:
@@ -209,7 +222,7 @@ def _formula(wanted: Estimate) -> str:
     number = wanted.steps if wanted.keep is None else wanted.keep + 1
     text = (
         f"{number} checkpoints of {readable(wanted.checkpoint_bytes)} ({_in_words(wanted.parameters)} parameters, from "
-        f"{wanted.source}, {CHECKPOINT_BYTES} bytes each)"
+        f"{wanted.source}, {wanted.bytes_each} bytes each)"
     )
     if wanted.rollout_bytes:
         return f"{text} and {wanted.steps} rollouts of {readable(wanted.rollout_bytes)}"

@@ -20,7 +20,9 @@ from typing import Any
 from verl.crosscheck.errors import SettingsError
 
 CHECKPOINT_BYTES = 12
-"""Bytes of a checkpoint for each parameter."""
+"""Bytes of upstream's checkpoint for each parameter."""
+PORTABLE_BYTES = 4
+"""Bytes of a portable one: float32 weights alone."""
 
 ROLLOUT_BYTES = 11
 """Bytes of a rollout for each token of prompt and response, text alone; 10.3 measured by `bench_exchange.py`."""
@@ -46,10 +48,18 @@ class Estimate:
     steps: int
     rollout_bytes: int
     needed_bytes: int
+    bytes_each: int
 
 
 def estimate(
-    parameters: int, source: str, *, keep: int | None = 2, steps: int = 0, rows: int = 0, tokens: int = 0
+    parameters: int,
+    source: str,
+    *,
+    keep: int | None = 2,
+    steps: int = 0,
+    rows: int = 0,
+    tokens: int = 0,
+    bytes_each: int = CHECKPOINT_BYTES,
 ) -> Estimate:
     """The room for a pair of runs.
 
@@ -58,8 +68,9 @@ def estimate(
         steps: how many steps will run.
         rows: rows of a rollout: prompts times responses to each.
         tokens: tokens of a row, prompt and response with their padding.
+        bytes_each: of a checkpoint, for each parameter.
     """
-    checkpoint_bytes = parameters * CHECKPOINT_BYTES
+    checkpoint_bytes = parameters * bytes_each
     rollout_bytes = rows * tokens * ROLLOUT_BYTES
     checkpoints = steps if keep is None else keep + 1
     return Estimate(
@@ -69,6 +80,7 @@ def estimate(
         keep=keep,
         steps=steps,
         rollout_bytes=rollout_bytes,
+        bytes_each=bytes_each,
         needed_bytes=checkpoints * checkpoint_bytes + steps * rollout_bytes,
     )
 
