@@ -228,6 +228,7 @@ def test_another_layout_exchanges_portable_checkpoints(tmp_path, update_log, key
 
     def load(workers, folder):
         calls.append(("load", workers, (folder / "portable").read_bytes()))
+        return transfer.Loaded(3, 12, ("norm",), ("norm",), ())
 
     monkeypatch.setattr(transfer, "save", save)
     monkeypatch.setattr(transfer, "load", load)
@@ -245,6 +246,7 @@ def test_another_layout_exchanges_portable_checkpoints(tmp_path, update_log, key
     assert read_checked(tmp_path / "ckpt_0").about["format"] == "portable"
     out = capsys.readouterr().out
     assert out.count(f"checkpoints are exchanged in the portable form: {LAYOUTS[key][1]}") == 1
+    assert out.count("1 of 3 tensors are rounded when they are loaded") == 1
 
 
 def test_a_rank_that_saved_elsewhere_is_missed(tmp_path, update_log, monkeypatch):

@@ -18,6 +18,7 @@
     megatron.py   both ways through the bridge that upstream uses
     on_worker.py  what runs inside the training workers
     transfer.py   what the trainer calls: save, load, support
+    notices.py      what a person should know of weights that were loaded
     device_kinds.py  which kinds of device upstream's own checkpoint was saved from, without unpickling it
 
 The workers stay upstream's, as in `weights`. Weights only: optimizer, scheduler and RNG stay the reader's own.

@@ -2,13 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Adds the cross-check's hooks to upstream's PPO trainer: around rollouts, and right after the actor update."""
 
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from _verl_overlay import extend
 from verl.crosscheck.actor_files import ActorFiles
 from verl.crosscheck.checkpoints import actor_about, flatten_async_save, require_all_ranks
+from verl.crosscheck.console import MARK, say
 from verl.crosscheck.hooks import Hooks, Updated, hooks_for
 from verl.crosscheck.resuming import own_checkpoint
 from verl.protocol import DataProto
@@ -102,7 +103,13 @@ class RayPPOTrainer(_upstream.RayPPOTrainer):
     def _load_portable_actor(self, path: str) -> None:
         from verl.crosscheck.portable.transfer import load
 
-        load(self.actor_rollout_wg, Path(path))
+        self._portable_notices.tell(load(self.actor_rollout_wg, Path(path)))
+
+    @cached_property
+    def _portable_notices(self) -> Any:
+        from verl.crosscheck.portable.notices import Notices
+
+        return Notices(partial(say, MARK))
 
     def _save_portable_actor(self, path: str) -> None:
         from verl.crosscheck.portable.transfer import save
