@@ -27,6 +27,7 @@ from rich.table import Table
 
 from recipe.crosscheck.bench_pairs import (
     CRITIC,
+    MANY_PROMPTS,
     NEW_WORKERS,
     Play,
     Played,
@@ -153,7 +154,7 @@ def half(faults: Sequence[Fault]) -> list[Fault]:
 
 def healthy_pairs() -> list[Play]:
     return [
-        Play("healthy_usual", steps=6),
+        Play("healthy_usual", steps=6, prompts=MANY_PROMPTS),
         Play("control_bf16_engine", both=(BF16_ENGINE,), steps=4),
         Play("healthy_bf16_engine", a_only=(BF16_ENGINE,), steps=6),
         Play(
@@ -170,7 +171,7 @@ def unequal_ranks() -> list[Play]:
     """Pairs whose weights travel in the portable form. Each keeps its own optimizer, so what a fault of training did to
     A's stays: such a fault comes last."""
     texts = {
-        "forward": "temperature@2,stale_weights@3,position_shift@4,perturbed_layer@5",
+        "forward": "stale_weights@2,rotary_base@3,position_shift@4,perturbed_layer@5",
         "update": "tensor_not_synced@2,cut_responses@3,gradient_scaled@4",
     }
     layouts = {"2_and_1": ((NEW_WORKERS,), (TWO_RANKS,)), "1_and_2": ((NEW_WORKERS, TWO_RANKS), (ONE_RANK,))}

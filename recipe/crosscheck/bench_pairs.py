@@ -25,8 +25,12 @@ from verl.crosscheck.evidence import files
 from verl.crosscheck.exchange import layout
 from verl.crosscheck.exchange.layout import Layout, RunNames
 
-PROMPTS, SAMPLES = 192, 4
-"""A step's prompts, and responses to each. With fewer than about 500 responses chance hides a wrong temperature."""
+PROMPTS, SAMPLES = 64, 4
+"""A step's prompts, and responses to each."""
+MANY_PROMPTS = 192
+"""Where a fault is told from chance alone: with fewer than about 500 responses chance hides a wrong temperature."""
+TOLD_FROM_CHANCE = frozenset({"temperature", "top_k"})
+"""Faults that leave every log-prob right."""
 
 LONGEST = 8
 """Steps of a pair."""
@@ -91,7 +95,7 @@ def perform(play: Play, out: Path, limit_s: float = 900.0) -> Played:
         RunFailed: one of them failed, or had not ended in time.
     """
     start_s = time.monotonic()
-    data = make_data.write(out / "data", train_rows=play.prompts * LONGEST, val_rows=8)
+    data = make_data.write(out / f"data_{play.prompts}", train_rows=play.prompts * LONGEST, val_rows=8)
     folder = out / play.name
     with ExitStack() as stack:
         runs = {
@@ -143,15 +147,18 @@ def read_comparisons(share: Path) -> dict[int, StepComparison]:
 
 
 def one_a_step(prefix: str, faults: Sequence[Fault], both: tuple[str, ...] = ()) -> Iterator[Play]:
-    """Pairs that plant these faults, each in a step of its own; those that need other settings are apart."""
-    for settings in dict.fromkeys(fault.settings for fault in faults):
-        alike = [fault for fault in faults if fault.settings == settings]
-        for start in range(0, len(alike), LONGEST - 1):
+    """Pairs that plant these faults, each in a step of its own; those that need other settings, or more responses, are
+    apart."""
+    kinds = [(fault.settings, fault.name in TOLD_FROM_CHANCE) for fault in faults]
+    for settings, chance in dict.fromkeys(kinds):
+        alike = [fault for fault, kind in zip(faults, kinds, strict=True) if kind == (settings, chance)]
+        label = "chance" if chance else "varied" if settings else "usual"
+        for number, start in enumerate(range(0, len(alike), LONGEST - 1), start=1):
             chosen = alike[start : start + LONGEST - 1]
             text = ",".join(f"{fault.name}@{step}" for step, fault in enumerate(chosen, start=2))
-            number = start // (LONGEST - 1) + 1
-            name = f"{prefix}_{'varied' if settings else 'usual'}_{number}"
-            yield Play(name, plans.parse(text), both, steps=max(len(chosen) + 1, 3))
+            prompts = MANY_PROMPTS if chance else PROMPTS
+            steps = max(len(chosen) + 1, 3)
+            yield Play(f"{prefix}_{label}_{number}", plans.parse(text), both, steps=steps, prompts=prompts)
 
 
 def all_faults() -> list[Fault]:

@@ -18,7 +18,15 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from recipe.crosscheck.bench_pairs import LONGEST, Play, Played, perform
+from recipe.crosscheck.bench_pairs import (
+    LONGEST,
+    MANY_PROMPTS,
+    PROMPTS,
+    TOLD_FROM_CHANCE,
+    Play,
+    Played,
+    perform,
+)
 from recipe.crosscheck.faults import plan as plans
 from verl.crosscheck.diagnosis.assess import strength
 from verl.crosscheck.diagnosis.findings import Evidence
@@ -63,7 +71,9 @@ def pairs() -> list[Play]:
     for number, start in enumerate(range(0, len(items), LONGEST - 1), start=1):
         chosen = items[start : start + LONGEST - 1]
         text = ",".join(f"{item}@{step}" for step, item in enumerate(chosen, start=2))
-        found.append(Play(f"sensitivity_{number}", plans.parse(text), steps=max(len(chosen) + 1, 3)))
+        # In the order of the families, those that chance can hide come first.
+        prompts = MANY_PROMPTS if any(item.partition(":")[0] in TOLD_FROM_CHANCE for item in chosen) else PROMPTS
+        found.append(Play(f"sensitivity_{number}", plans.parse(text), steps=max(len(chosen) + 1, 3), prompts=prompts))
     return found
 
 
