@@ -154,14 +154,15 @@ def half(faults: Sequence[Fault]) -> list[Fault]:
 
 def healthy_pairs() -> list[Play]:
     return [
-        Play("healthy_usual", steps=6, prompts=MANY_PROMPTS),
-        Play("control_bf16_engine", both=(BF16_ENGINE,), steps=4),
-        Play("healthy_bf16_engine", a_only=(BF16_ENGINE,), steps=6),
+        Play("healthy_usual", steps=5, prompts=MANY_PROMPTS),
+        # The tiny model in bfloat16 is noisy: means over fewer tokens leave the range of a control by chance.
+        Play("control_bf16_engine", both=(BF16_ENGINE,), steps=4, prompts=MANY_PROMPTS),
+        Play("healthy_bf16_engine", a_only=(BF16_ENGINE,), steps=4, prompts=MANY_PROMPTS),
         Play(
             "healthy_other_order",
             both=("trainer.share_data_strict=False",),
             a_only=("trainer.balance_batch=False",),
-            steps=4,
+            steps=3,
         ),
         Play("healthy_unequal_ranks", both=(NEW_WORKERS,), a_only=(TWO_RANKS,), steps=4),
     ]

@@ -4,7 +4,7 @@
 
 import pytest
 
-from verl.crosscheck.diagnosis.control import beyond_noise, floors, with_control
+from verl.crosscheck.diagnosis.control import beyond_noise, floors, raised_to_noise, with_control
 from verl.crosscheck.diagnosis.findings import Aspect, Finding, State, StepComparison
 from verl.crosscheck.diagnosis.limits import profile
 
@@ -86,3 +86,26 @@ def test_only_the_aspect_that_was_measured_changes():
 def test_no_control_changes_nothing():
     assert with_control(LIMITS, []) is LIMITS
     assert floors([]) == {}
+
+
+def test_beside_other_steps_noise_counts_by_what_each_quantity_goes_with():
+    """Three times for differences, nine times for what goes with their square; a share cannot be told to be smaller
+    than that of three tokens."""
+    values = {
+        "logprob_abs_diff_mean": 0.03,
+        "k3": 0.004,
+        "pearson": 0.997,
+        "ratio_beyond_2_share": 0.001,
+        "tokens": 900,
+    }
+    findings = tuple(
+        Finding(Aspect.ROLLOUT_TAKER, name, State.AGREE, value) for name, value in {**values, **more}.items()
+    )
+    steps = [StepComparison(1, 0, 256, 900, findings)]
+    raised = raised_to_noise(profile("dense_bf16"), steps, Aspect.ROLLOUT_TAKER)
+    found = {name: raised.of(Aspect.ROLLOUT_TAKER, name) for name in values}
+    assert found == pytest.approx(
+        {"logprob_abs_diff_mean": 0.09, "k3": 0.036, "pearson": 0.973, "ratio_beyond_2_share": 9 * 3 / 900}
+    )
+    quiet = raised_to_noise(profile("dense_bf16"), [], Aspect.ROLLOUT_TAKER)
+    assert quiet.of(Aspect.ROLLOUT_TAKER, "k3") == profile("dense_bf16").of(Aspect.ROLLOUT_TAKER, "k3")

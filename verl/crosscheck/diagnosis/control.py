@@ -72,9 +72,19 @@ def raised_to_noise(limits: Limits, steps: Sequence[StepComparison], aspect: Asp
         named, _, quantity = key.partition("/")
         base = limits.of(aspect, quantity)
         if named == aspect.value and base is not None:
-            wide = max(numbers.BESIDE_FACTOR * floor, _excess(quantity, base))
-            found[key] = _value(quantity, wide)
+            factor = numbers.BESIDE_FACTOR ** (2 if quantity in numbers.SQUARES else 1)
+            found[key] = _value(
+                quantity, max(factor * max(floor, _least(quantity, steps, aspect)), _excess(quantity, base))
+            )
     return replace(limits, own=MappingProxyType({**limits.own, **found}))
+
+
+def _least(quantity: str, steps: Sequence[StepComparison], aspect: Aspect) -> float:
+    """The smallest noise that so few tokens can show."""
+    if quantity != "ratio_beyond_2_share":
+        return 0.0
+    tokens = [f.value for step in steps for f in step.findings if (f.aspect, f.quantity) == (aspect, "tokens")]
+    return max((numbers.MIN_RATIO_TOKENS / each for each in tokens if each), default=0.0)
 
 
 def beyond_noise(limits: Limits, control: Sequence[StepComparison], aspects: Iterable[Aspect]) -> tuple[str, ...]:

@@ -145,9 +145,12 @@ keys in attention): Adam makes noise of full size of it."""
 CONTROL_FACTOR, CONTROL_FACTOR_SHORT, CONTROL_ENOUGH = 1.5, 2.0, 8
 """A limit is the control's floor times the first, or times the second below that many steps."""
 BESIDE_FACTOR = 3.0
-"""Without a control, a step must be beyond the other steps' noise by this factor to be set apart from them. Those steps
-are the ones within their limits, so the noise is seen too small: in healthy steps of a pair with an engine in bfloat16,
-k3 was 0.0046 to 0.0100 beside a limit of 0.005 (fault benchmark)."""
+"""Without a control, a step's log-probs must be this many times as far apart as in the other steps to be set apart from
+them; quantities that go with the square of the difference, or with its tail, by the square of it. Those steps are the
+ones within their limits, so the noise is seen too small: in healthy steps of a pair with an engine in bfloat16, k3 was
+0.0042 to 0.0171 beside a limit of 0.005 (fault benchmark)."""
+SQUARES = frozenset({"k3", "pearson", "exp_abs_diff_mean", "ratio_beyond_2_share"})
+"""The quantities of which `BESIDE_FACTOR` says so."""
 CONTROL_SHRINK = 0.3
 """The least share of the profile's limit that a control leaves: equal machines give a floor of exactly 0, and rounding
 in another order of work must not be accused then. Limits of the update are left whole by a floor of 0, since Adam makes
