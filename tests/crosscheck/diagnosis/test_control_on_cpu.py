@@ -96,8 +96,8 @@ def test_beside_other_steps_noise_counts_by_what_each_quantity_goes_with():
         "k3": 0.004,
         "pearson": 0.997,
         "ratio_beyond_2_share": 0.001,
-        "tokens": 900,
     }
+    more = {"tokens": 900, "prob_spread": 0.3}
     findings = tuple(
         Finding(Aspect.ROLLOUT_TAKER, name, State.AGREE, value) for name, value in {**values, **more}.items()
     )
