@@ -61,7 +61,6 @@ def runs(tmp_path_factory):
     started = Runs(tmp_path_factory.mktemp("training"), pool)
     started.start("legacy", LEGACY)
     started.start("legacy_again", LEGACY)
-    started.start("two_ranks", TWO_RANKS)
     started.start("legacy_resumed", LEGACY, resume="legacy")
     yield started
     pool.shutdown(cancel_futures=True)
@@ -70,6 +69,7 @@ def runs(tmp_path_factory):
 @pytest.fixture(scope="module")
 def more_runs(runs):
     """Those of the extended tests as well."""
+    runs.start("two_ranks", TWO_RANKS)
     runs.start("gae_legacy", CRITIC)
     runs.start("gae_new", [*CRITIC, NEW_WORKERS])
     runs.start("two_ranks_resumed", TWO_RANKS, resume="two_ranks")
@@ -113,15 +113,17 @@ def test_the_demo_model_starts_where_there_is_something_to_gain_and_to_lose(runs
     assert values["val-core/crosscheck/addition/acc/mean@1"] > 0.2
 
 
-def test_two_ranks_with_the_new_workers_train(runs):
-    steps = runs.steps("two_ranks")
+@pytest.mark.extended
+def test_two_ranks_with_the_new_workers_train(more_runs):
+    steps = more_runs.steps("two_ranks")
     assert sorted(steps) == [1, 2, 3]
     assert_healthy(steps)
 
 
-def test_both_worker_implementations_agree(runs):
+@pytest.mark.extended
+def test_both_worker_implementations_agree(more_runs):
     """One rank with the legacy workers and two with the new ones start with the same rollouts and the same numbers."""
-    legacy, new = runs.steps("legacy")[1].values, runs.steps("two_ranks")[1].values
+    legacy, new = more_runs.steps("legacy")[1].values, more_runs.steps("two_ranks")[1].values
     for name in ("critic/score/mean", "response_length/mean"):
         assert legacy[name] == new[name]
     for name in ("actor/entropy", "actor/grad_norm"):

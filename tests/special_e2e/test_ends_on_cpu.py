@@ -76,6 +76,7 @@ def test_a_killed_trainer_and_signals_are_told_within_seconds(tmp_path):
     assert end_of(tmp_path / "terminated", "rollout")["error"] == "SystemExit"
 
 
+@pytest.mark.extended
 def test_a_pair_one_of_which_was_killed_goes_on_to_the_same_numbers(tmp_path):
     """The other moments are tried by scripts/torture."""
     data = make_data.write(tmp_path / "data")

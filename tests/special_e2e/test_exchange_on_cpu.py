@@ -75,6 +75,7 @@ def test_new_workers_with_validation(tmp_path):
     assert sorted((tmp_path / "share").rglob("*")) == before
 
 
+@pytest.mark.extended
 def test_two_ranks_with_a_critic(tmp_path):
     both = ["trainer.n_gpus_per_node=2", "algorithm.adv_estimator=gae", "actor_rollout_ref.rollout.n=1"]
     with ExitStack() as stack:

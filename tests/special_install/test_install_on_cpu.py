@@ -29,8 +29,8 @@ IGNORE = shutil.ignore_patterns("__pycache__", ".venv", ".git", "build", "*.egg-
 UPSTREAM_KINDS = ("wheel", "path", "finder")
 """A regular install; editable by an entry of `sys.path`; editable by an import hook of its own."""
 FORK_KINDS = ("wheel", "editable")
-SHORT = (("wheel", "wheel"), ("path", "editable"), ("finder", "editable"))
-"""Each kind of either once."""
+SHORT = (("wheel", "wheel"), ("finder", "editable"))
+"""The plainest and the oddest."""
 
 
 def call(command, **options):

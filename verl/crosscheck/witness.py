@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -17,11 +18,11 @@ from verl.crosscheck.exchange.session import Place
 from verl.crosscheck.live_comparison import LiveComparison
 from verl.crosscheck.recording import Recorder
 from verl.crosscheck.sampling import sampling_of
-from verl.crosscheck.settings import CkptFormat
+from verl.crosscheck.settings import CkptFormat, ShareMode
 from verl.crosscheck.step_evidence import Observed
 from verl.crosscheck.step_times import StepTimes
 from verl.crosscheck.weights.detail import ChangeDetail
-from verl.crosscheck.weights.sync import EngineWeights
+from verl.crosscheck.weights.sync import EngineDigests, EngineWeights
 from verl.crosscheck.weights.watch import WeightWatch
 from verl.trainer.config.config import TrainerConfig
 
@@ -41,7 +42,9 @@ class Witness:
         self._change_detail = trainer.weight_change if self._recorder.on else ChangeDetail.OFF
         self._watch: WeightWatch | None = None
         self._engine: EngineWeights | None = None
-        self._held: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})
+        self._samples = place.mode == ShareMode.CKPT.value
+        self._thread = ThreadPoolExecutor(1, "crosscheck-witness")
+        self._held: Future[EngineDigests] | None = None
         self._changes: tuple[Mapping[str, Any], Mapping[str, str]] = ({}, {})
 
     def tell_sampling(self, config: Any, tokenizer: Any) -> None:
@@ -56,10 +59,12 @@ class Witness:
             actor: upstream's worker group that holds the actor.
         """
         if self._recorder.on:
-            self._watch, self._engine = WeightWatch(actor, self._change_detail), EngineWeights(actor)
+            self._watch = WeightWatch(actor, self._change_detail)
             with self._times.spent("evidence"):
                 self._watch.begin()
-                self._engine.begin()
+                if self._samples:  # the other mode's engine generates nothing
+                    self._engine = EngineWeights(actor)
+                    self._engine.begin()
 
     def observe(
         self, observed: Callable[[], Observed] | None, update_index: int, form: CkptFormat | None = None
@@ -68,11 +73,10 @@ class Witness:
         if observed is None:
             return None
         evidence = self._recorder.observe(observed, update_index, form)
-        self._held = ({}, {"weights": _NOT_ASKED})
         self._changes = ({}, {"changes": _NOT_ASKED})
-        if evidence is not None and self._engine is not None:
-            with self._times.spent("evidence"):
-                self._held = self._engine.read()
+        # Asked for while this run waits for the other one.
+        asked = evidence is not None and self._engine is not None
+        self._held = self._thread.submit(self._engine.read) if asked and self._engine else None
         return evidence
 
     def before_load(self) -> None:
@@ -124,8 +128,14 @@ class Witness:
     def _save(self, evidence: StepEvidence | None) -> StepEvidence | None:
         if evidence is None:
             return None
-        (changes, no_changes), (weights, no_weights) = self._changes, self._held
+        with self._times.spent("evidence"):
+            weights, no_weights = self._held.result() if self._held else ({}, {"weights": self._why_no_digests})
+        changes, no_changes = self._changes
         return self._recorder.save(evidence, changes, weights, {**no_changes, **no_weights})
+
+    @property
+    def _why_no_digests(self) -> str:
+        return _NOT_ASKED if self._samples else _GENERATES_NOTHING
 
 
 def tell_what_is_lacking(config: Any) -> None:
@@ -146,4 +156,5 @@ def tell_what_is_lacking(config: Any) -> None:
         )
 
 
+_GENERATES_NOTHING = "in mode rollout the own engine generates nothing"
 _NOT_ASKED = "the trainer did not name its workers to the cross-check (ShareDataTest.begin_training)"

@@ -25,6 +25,8 @@ KIND = "evidence"
 def save(path: Path, evidence: StepEvidence) -> int:
     """Make the file `path`, or replace it: a step that is done again after a resume counts. Returns its size in bytes.
 
+    Not flushed to the disk: what a node forgets that is lost within seconds, the report tells as missing.
+
     Raises:
         EncodingError: a value of `sampling` cannot be represented.
         OSError: the file system's own.
@@ -54,7 +56,7 @@ def save(path: Path, evidence: StepEvidence) -> int:
             "batch_rows": evidence.batch_rows,
         },
     )
-    return publish_file(path, lambda file: write_record(file, record), replace=True)
+    return publish_file(path, lambda file: write_record(file, record), replace=True, durable=False)
 
 
 def load(path: Path) -> StepEvidence:

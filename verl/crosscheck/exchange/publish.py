@@ -25,11 +25,15 @@ from verl.crosscheck.exchange import filesystem, layout
 from verl.crosscheck.exchange.manifest import Manifest
 
 
-def publish_file(final: Path, write: Callable[[BinaryIO], object], *, replace: bool = False) -> int:
+def publish_file(
+    final: Path, write: Callable[[BinaryIO], object], *, replace: bool = False, durable: bool = True
+) -> int:
     """Make the file `final` out of what `write` puts into the binary file it is given. Returns its size in bytes.
 
     Args:
         replace: whether a file already there may be replaced. If not, it is left as it is and this is an error.
+        durable: whether it must outlive a lost node. Whether a reader sees all of it or nothing is another matter, and
+            always so.
 
     Raises:
         PublishError: `final` exists and may not be replaced.
@@ -41,13 +45,15 @@ def publish_file(final: Path, write: Callable[[BinaryIO], object], *, replace: b
         with disk.create(stage) as file:
             write(file)
             file.flush()
-            disk.flush(file.fileno())
+            if durable:
+                disk.flush(file.fileno())
             size_bytes = os.fstat(file.fileno()).st_size
         if replace:
             disk.rename(stage, final)
         else:
             _rename_new_file(stage, final)
-    disk.flush_path(final.parent)
+    if durable:
+        disk.flush_path(final.parent)
     return size_bytes
 
 
@@ -55,8 +61,7 @@ def publish_json(final: Path, document: Mapping[str, Any], *, replace: bool, dur
     """Make the small file `final` out of plain JSON.
 
     Args:
-        durable: whether it must outlive a lost node. Whether a reader sees all of it or nothing is another matter, and
-            always so.
+        durable: see `publish_file`.
 
     Raises:
         PublishError: `final` exists and may not be replaced.
@@ -64,18 +69,7 @@ def publish_json(final: Path, document: Mapping[str, Any], *, replace: bool, dur
     """
     # A path or a message may hold what is no text (surrogates): an end is told all the same.
     content = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False).encode(errors="replace") + b"\n"
-    if durable:
-        publish_file(final, lambda file: file.write(content), replace=replace)
-        return
-    disk = filesystem.active()
-    stage = layout.staging(final, _writer())
-    with _removed_on_error(stage):
-        with disk.create(stage) as file:
-            file.write(content)
-        if replace:
-            disk.rename(stage, final)
-        else:
-            _rename_new_file(stage, final)
+    publish_file(final, lambda file: file.write(content), replace=replace, durable=durable)
 
 
 def publish_folder(final: Path, fill: Callable[[Path], object], about: dict[str, object]) -> int:

@@ -35,6 +35,7 @@ _TOLD = {
     "this rollout engine ({}) does not tell which weights it holds; only {} does. The rollout's log-probs, compared with training's, show stale weights": "该推理引擎（{1}）不会告知它持有的权重；只有 {2} 可以。推理与训练的 log-prob 之差会反映出过期的权重",
     "the rollout engine cannot tell digests of the weights it holds": "该推理引擎无法给出它所持有的权重的摘要",
     "both gradient norms are 0: there was nothing to update by": "两边的梯度范数都是 0：没有可供更新的梯度",
+    "in mode rollout the own engine generates nothing": "rollout 模式下自己的引擎不生成任何内容",
     OWN_STATE: "可移植的检查点只有权重，各任务保留自己的优化器状态：更新一旦不同，之后的更新也会不同，以第一步为准",
     "{} data-parallel ranks here and {} there cut the batch into {} mini-batches of other rows, so the two updates differ by nature. {}": "此处 {1} 个、对方 {2} 个数据并行 rank 把批次切成 {3} 个 mini-batch，其中的行不同，因此两边的更新本来就不同。请在两边把 actor_rollout_ref.actor.ppo_mini_batch_size 设为 data.train_batch_size，或使数据并行 rank 数相同",
     "{} data-parallel ranks here and {} there each take the mean over their own tokens ({}), so the two losses weigh tokens otherwise. {}": "此处 {1} 个、对方 {2} 个数据并行 rank 各自对自己的 token 取平均（{3}），因此两边的损失对 token 的加权不同。请在两边设 trainer.use_legacy_worker_impl=disable 或 actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean，或使数据并行 rank 数相同",
