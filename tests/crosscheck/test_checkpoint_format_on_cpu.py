@@ -42,6 +42,41 @@ def test_any_other_layout_makes_them_portable_for_both(other, reason):
     assert choose(one, two).reason == reason
 
 
+@pytest.mark.parametrize(
+    ("strategy", "own", "other", "reason"),
+    [
+        (
+            "fsdp",
+            {"fsdp_config": {"use_orig_params": False}},
+            {"fsdp_config": {"use_orig_params": True}},
+            "division of the optimizer fsdp_config.use_orig_params=False here, fsdp_config.use_orig_params=True there",
+        ),
+        (
+            "megatron",
+            {"megatron": {"use_mbridge": True, "use_distributed_optimizer": True}},
+            {"megatron": {"use_mbridge": True, "use_distributed_optimizer": False}},
+            "division of the optimizer megatron.use_distributed_optimizer=True, megatron.use_mbridge=True here",
+        ),
+    ],
+)
+def test_native_checkpoints_that_divide_the_optimizer_otherwise_do_not_suit(strategy, own, other, reason):
+    choice = choose(card(strategy=strategy, **own), card(strategy=strategy, mode="rollout", **other))
+    assert choice.format is CkptFormat.PORTABLE
+    assert choice.reason.startswith(reason)
+
+
+def test_fsdp2_divides_by_tensors_alone():
+    one, other = ({"fsdp_config": {"use_orig_params": value}} for value in (True, False))
+    assert choose(card(**one), card(mode="rollout", **other)).format is CkptFormat.NATIVE
+
+
+def test_the_new_workers_go_by_the_engines_word():
+    pair = [card(fsdp_config={"strategy": strategy}) for strategy in ("fsdp2", "fsdp")]
+    for each in pair:
+        each.config["trainer"]["use_legacy_worker_impl"] = "disable"
+    assert choose(*pair).reason == "strategy fsdp2 here, fsdp there"
+
+
 def test_both_layouts_are_told_where_several_things_differ():
     assert choose(card(), card(device="npu", world_size=16)).reason == (
         "device cuda here, npu there; world size 8 here, 16 there"
@@ -72,6 +107,7 @@ def test_what_a_configuration_alone_tells():
     assert "use_mbridge=True" in why_not_portable(
         {f"{ACTOR}.strategy": "megatron", f"{ACTOR}.megatron.use_mbridge": False}
     )
+    assert "lora_rank=0" in why_not_portable({f"{ACTOR}.strategy": "megatron", "actor_rollout_ref.model.lora_rank": 8})
     assert "quantisation" in why_not_portable({f"{ACTOR}.strategy": "fsdp", f"{ACTOR}.fsdp_config.qat.enable": True})
 
 

@@ -4,7 +4,7 @@
 
 import pytest
 
-from verl.crosscheck.portions import Portions, portions_of, why_other_updates
+from verl.crosscheck.portions import Portions, portions_of, why_other_advantages, why_other_updates
 
 ACTOR = "actor_rollout_ref.actor"
 
@@ -14,6 +14,7 @@ def flat(ranks=1, **changes):
         "trainer.nnodes": 1,
         "trainer.n_gpus_per_node": ranks,
         "trainer.use_legacy_worker_impl": "disable",
+        "algorithm.adv_estimator": "grpo",
         "data.train_batch_size": 64,
         f"{ACTOR}.ppo_mini_batch_size": 64,
         f"{ACTOR}.strategy": "fsdp2",
@@ -32,7 +33,9 @@ def flat(ranks=1, **changes):
             Portions(4, 1, False),
         ),
         ({f"{ACTOR}.ulysses_sequence_parallel_size": 2}, Portions(2, 1, False)),
+        ({f"{ACTOR}.fsdp_config.ulysses_sequence_parallel_size": 4}, Portions(1, 1, False)),
         ({"trainer.nnodes": 2}, Portions(8, 1, False)),
+        ({"algorithm.adv_estimator": "gae", "critic.ppo_mini_batch_size": 16}, Portions(4, 1, False, 4)),
         ({f"{ACTOR}.strategy": "megatron", f"{ACTOR}.megatron.tensor_model_parallel_size": 4}, Portions(1, 1, False)),
         ({"data.train_batch_size": None}, Portions(4, None, False)),
         ({"trainer.nnodes": "two"}, Portions(None, 1, False)),
@@ -61,6 +64,19 @@ def test_several_mini_batches_hold_other_rows():
 def test_a_mean_by_rank_weighs_otherwise():
     why = why_other_updates(Portions(1, 1, True), Portions(2, 1, True))
     assert "token-mean" in why and "trainer.use_legacy_worker_impl=disable" in why
+
+
+def test_legacy_workers_read_the_actors_own_word_on_sequence_parallelism():
+    key = f"{ACTOR}.fsdp_config.ulysses_sequence_parallel_size"
+    assert portions_of(flat(4, **{key: 4, "trainer.use_legacy_worker_impl": "auto"})).ranks == 4
+
+
+def test_critics_that_see_other_mini_batches_drift_apart():
+    pair = Portions(2, 1, False, 4), Portions(1, 1, False, 4)
+    assert why_other_updates(*pair) == why_other_advantages(*pair)
+    assert "critic.ppo_mini_batch_size equal to data.train_batch_size" in why_other_advantages(*pair)
+    assert why_other_advantages(Portions(2, 4, False, 1), Portions(1, 4, False, 1)) == ""
+    assert why_other_advantages(Portions(2, 1, False, 4), Portions(2, 1, False, 4)) == ""
 
 
 def test_what_is_not_known_is_not_accused():

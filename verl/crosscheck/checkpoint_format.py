@@ -29,6 +29,13 @@ SPLITS = (
 )
 """Keys of the ways in which Megatron shares out a model."""
 
+DIVISION = "division of the optimizer"
+OPTIMIZER_PARTS = {
+    "fsdp": ("fsdp_config.use_orig_params", "fsdp_config.wrap_policy."),
+    "megatron": ("megatron.use_mbridge", "megatron.use_distributed_optimizer", "megatron.vanilla_mbridge"),
+}
+"""By strategy: keys of the actor, or starts of such, that decide how a native checkpoint divides the optimizer."""
+
 SUPPORTED = ("fsdp", "fsdp2", "megatron")
 """Values of `actor.strategy` whose weights can be written and read in the portable form."""
 
@@ -79,17 +86,33 @@ def asked_for(card: Card) -> CkptFormat:
 def differences(own: Card, other: Card) -> list[str]:
     """What keeps native checkpoints of one run from loading in the other, in words; empty if nothing does."""
     ours, theirs = layout_of(own), layout_of(other)
+    if ours["strategy"] != theirs["strategy"]:
+        del ours[DIVISION]  # each back end has its own keys
     return [f"{name} {ours[name]} here, {theirs[name]} there" for name in ours if ours[name] != theirs[name]]
 
 
 def layout_of(card: Card) -> dict[str, str]:
     """What a native checkpoint of this run depends on."""
+    flat = flatten(card.config)
     return {
         "device": card.device,
         "world size": str(card.world_size),
-        "strategy": card.strategy,
-        "sharding": sharding_of(flatten(card.config), card.strategy, card.world_size),
+        "strategy": _strategy(flat, card.strategy),
+        "sharding": sharding_of(flat, card.strategy, card.world_size),
+        DIVISION: _division(flat, _strategy(flat, card.strategy)),
     }
+
+
+def _strategy(flat: Mapping[str, Any], said: str) -> str:
+    """The new FSDP workers go by the engine's own word."""
+    new = flat.get("trainer.use_legacy_worker_impl") == "disable"
+    return str(flat.get(f"{ACTOR}.fsdp_config.strategy") or said) if new and said in ("fsdp", "fsdp2") else said
+
+
+def _division(flat: Mapping[str, Any], strategy: str) -> str:
+    starts = tuple(f"{ACTOR}.{key}" for key in OPTIMIZER_PARTS.get(strategy, ()))
+    found = {key.removeprefix(f"{ACTOR}."): value for key, value in flat.items() if starts and key.startswith(starts)}
+    return ", ".join(f"{key}={value}" for key, value in sorted(found.items())) or "as ever"
 
 
 def sharding_of(flat: Mapping[str, Any], strategy: str, world_size: int) -> str:
@@ -115,6 +138,8 @@ def why_not_portable(flat: Mapping[str, Any]) -> str:
     bridged = flat.get(f"{ACTOR}.megatron.use_mbridge")
     if strategy == "megatron" and bridged is not None and not bridged:
         return f"Megatron's weights get their Hugging Face names by a bridge. Type {ACTOR}.megatron.use_mbridge=True"
+    if strategy == "megatron" and flat.get("actor_rollout_ref.model.lora_rank"):
+        return "LoRA adapters of Megatron have none. Type actor_rollout_ref.model.lora_rank=0"
     if flat.get(f"{ACTOR}.qat.enable") or flat.get(f"{ACTOR}.fsdp_config.qat.enable"):
         return "it trains quantisation-aware, whose scales have no Hugging Face names"
     return ""

@@ -15,7 +15,7 @@ from verl.crosscheck.actor_files import ActorFiles, Save, load_checked
 from verl.crosscheck.answers import load_answer
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.console import MARK, failure_told, say
-from verl.crosscheck.errors import CrossCheckError, DamagedError, PublishError, SettingsError
+from verl.crosscheck.errors import CrossCheckError, DamagedError, PublishError
 from verl.crosscheck.exchange import artefacts, filesystem, layout
 from verl.crosscheck.exchange.free_space import require_space
 from verl.crosscheck.exchange.layout import MANIFEST, Layout
@@ -77,12 +77,10 @@ class LiveSide:
 
     def begin_training(self, actor: Any) -> None:
         """See `ShareDataTest.begin_training`."""
+        if self.trainer.ckpt_format is not CkptFormat.NATIVE:
+            self.meeting.why_not_portable = _why_not_portable(actor)
         self.meeting.look_around()
-        if self.meeting.ckpt_format() is CkptFormat.PORTABLE:
-            from verl.crosscheck.portable.transfer import support
-
-            if why := support(actor):
-                raise SettingsError(f"this run cannot exchange portable checkpoints: not possible with {why}")
+        self.meeting.require_portable_if_chosen()
         self.witness.begin(actor)
 
     # ---------------------------------------------------------------- rollouts
@@ -331,6 +329,16 @@ class TakenRollouts:
 
     def save(self, call: Call | None, prompts: DataProto, output: DataProto) -> None:
         assert call is None, "mode rollout asks the engine only for what is no part of the session"
+
+
+def _why_not_portable(actor: Any) -> str:
+    """As its workers tell; empty if nothing stands in the way."""
+    from verl.crosscheck.portable.transfer import support
+
+    try:
+        return support(actor)
+    except Exception as e:  # it matters only if the other run needs portable ones
+        return f"workers that do not tell ({type(e).__name__}: {e})"
 
 
 def _after(call: Call) -> str:

@@ -10,7 +10,7 @@ from verl.crosscheck.agreement import NOT_KNOWN, Comparison, compare, flatten, r
 from verl.crosscheck.checkpoint_format import Choice, choose
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.console import MARK, say
-from verl.crosscheck.errors import DamagedError, ResumeError
+from verl.crosscheck.errors import DamagedError, ResumeError, SettingsError
 from verl.crosscheck.exchange import cards, filesystem, layout
 from verl.crosscheck.exchange.artefacts import of_session, read_artefact_about
 from verl.crosscheck.exchange.cards import Card, EndState
@@ -46,6 +46,8 @@ class Meeting:
         self._configured: int | None = None
         self._choice: Choice | None = None
         self._told: Choice | None = None
+        self.why_not_portable = ""
+        """Why this run's workers have no portable checkpoints, as far as the trainer has told."""
         self._compared: tuple[int, bool] | None = None
         """Number of the run that was compared with, and whether its facts were."""
 
@@ -60,6 +62,7 @@ class Meeting:
         Raises:
             AgreementError: they differ where they must not, and the run is strict.
             MismatchError: neither could load the other's checkpoints, see `checkpoint_format.choose`.
+            SettingsError: portable ones are needed, and this run's workers have none.
             ResumeError: what this run needs is gone, and will not be made again.
         """
         seen = self._peer.look()
@@ -98,6 +101,15 @@ class Meeting:
 
     def _choose(self, other: Card) -> None:
         self._choice = choose(self._run.card, other)
+        self.require_portable_if_chosen()
+
+    def require_portable_if_chosen(self) -> None:
+        """Raises SettingsError if portable checkpoints are asked for, or needed, and this run's workers have none."""
+        asked = self._trainer.ckpt_format if self._choice is None else self._choice.format
+        if asked is CkptFormat.PORTABLE and self.why_not_portable:
+            raise SettingsError(
+                f"this run cannot exchange portable checkpoints: not possible with {self.why_not_portable}"
+            )
 
     def _tell_choice(self) -> None:
         """Once, unless another run with another layout has taken the other one's place."""

@@ -10,15 +10,21 @@ layout. Called by the agreement check on configurations and by the comparison on
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import ceil
 from typing import Any
+
+from verl.crosscheck.agreement_table import has_critic
 
 ACTOR = "actor_rollout_ref.actor"
 
 ONE_MINI_BATCH = (
     "Type actor_rollout_ref.actor.ppo_mini_batch_size equal to data.train_batch_size on both runs, or give both equal "
     "numbers of data-parallel ranks"
+)
+ONE_FOR_CRITIC = (
+    "Type critic.ppo_mini_batch_size equal to data.train_batch_size on both runs, or give both equal numbers of "
+    "data-parallel ranks"
 )
 SAME_MEAN = (
     "Type trainer.use_legacy_worker_impl=disable or actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean on both "
@@ -36,25 +42,55 @@ class Portions:
     """In a step, each of them one step of the optimizer."""
     mean_by_rank: bool
     """Whether each rank takes the mean over its own tokens, so that a token of a short part weighs more."""
+    critic_mini_batches: int | None = None
+    """Likewise of the critic; None also without one."""
 
     def to_json(self) -> dict[str, Any]:
-        return {"ranks": self.ranks, "mini_batches": self.mini_batches, "mean_by_rank": self.mean_by_rank}
+        return asdict(self)
 
     @classmethod
     def from_json(cls, value: Any) -> Portions | None:
         """What of `to_json` can be read; None if nothing can."""
         if not isinstance(value, Mapping):
             return None
-        ranks, mini_batches = (_count(value.get(name)) for name in ("ranks", "mini_batches"))
-        return cls(ranks, mini_batches, value.get("mean_by_rank") is True)
+        names = ("ranks", "mini_batches", "critic_mini_batches")
+        ranks, mini_batches, of_critic = (_count(value.get(name)) for name in names)
+        return cls(ranks, mini_batches, value.get("mean_by_rank") is True, of_critic)
 
 
 def portions_of(flat: Mapping[str, Any]) -> Portions:
     """Of a flat configuration."""
-    batch, mini_batch = (_count(flat.get(key)) for key in ("data.train_batch_size", f"{ACTOR}.ppo_mini_batch_size"))
-    legacy = flat.get("trainer.use_legacy_worker_impl") != "disable"
     token_mean = flat.get(f"{ACTOR}.loss_agg_mode", "token-mean") == "token-mean"
-    return Portions(_ranks(flat), ceil(batch / mini_batch) if batch and mini_batch else None, legacy and token_mean)
+    return Portions(
+        ranks=_ranks(flat),
+        mini_batches=_mini_batches(flat, ACTOR),
+        mean_by_rank=token_mean and not _new_workers(flat),
+        critic_mini_batches=_mini_batches(flat, "critic") if has_critic(flat) else None,
+    )
+
+
+def _mini_batches(flat: Mapping[str, Any], section: str) -> int | None:
+    batch, mini_batch = (_count(flat.get(key)) for key in ("data.train_batch_size", f"{section}.ppo_mini_batch_size"))
+    return ceil(batch / mini_batch) if batch and mini_batch else None
+
+
+def _new_workers(flat: Mapping[str, Any]) -> bool:
+    return flat.get("trainer.use_legacy_worker_impl") == "disable"
+
+
+def why_other_advantages(own: Portions, other: Portions) -> str:
+    """Why the critics of two healthy runs drift apart, and with them the advantages; empty if they do not, as far as is
+    known."""
+    if own.ranks is None or other.ranks is None or own.ranks == other.ranks:
+        return ""
+    several = [each.critic_mini_batches for each in (own, other) if each.critic_mini_batches not in (None, 1)]
+    if not several:
+        return ""
+    return (
+        f"{own.ranks} data-parallel ranks here and {other.ranks} there cut the critic's batch into {several[0]} "
+        "mini-batches of other rows, so the two critics differ by nature, and with them the advantages. "
+        f"{ONE_FOR_CRITIC}"
+    )
 
 
 def why_other_updates(own: Portions, other: Portions) -> str:
@@ -73,7 +109,7 @@ def why_other_updates(own: Portions, other: Portions) -> str:
             f"{ranks} each take the mean over their own tokens (legacy workers, loss_agg_mode=token-mean), so the two "
             f"losses weigh tokens otherwise. {SAME_MEAN}"
         )
-    return ""
+    return why_other_advantages(own, other)
 
 
 def _ranks(flat: Mapping[str, Any]) -> int | None:
@@ -82,10 +118,19 @@ def _ranks(flat: Mapping[str, Any]) -> int | None:
         names = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
         sharing = [flat.get(f"{ACTOR}.megatron.{name}", 1) for name in names]
     else:
-        sharing = [flat.get(f"{ACTOR}.ulysses_sequence_parallel_size", 1)]
+        sharing = [_sequence_parallel(flat)]
     world = _product(flat.get(f"trainer.{name}") for name in ("nnodes", "n_gpus_per_node"))
     each = _product(sharing)
     return max(1, world // each) if world and each else None
+
+
+def _sequence_parallel(flat: Mapping[str, Any]) -> Any:
+    """Legacy workers read the actor's own key; the new ones their engine's, into which upstream copies that one."""
+    sizes = [flat.get(f"{ACTOR}.ulysses_sequence_parallel_size", 1)]
+    if _new_workers(flat):
+        sizes.append(flat.get(f"{ACTOR}.fsdp_config.ulysses_sequence_parallel_size", 1))
+    counts = [_count(each) for each in sizes]
+    return max((each for each in counts if each is not None), default=None)
 
 
 def _product(values: Iterable[Any]) -> int | None:

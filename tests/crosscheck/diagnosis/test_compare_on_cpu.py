@@ -324,6 +324,21 @@ def test_updates_that_are_shared_out_otherwise_accuse_nobody(case):
         assert "ranks here and 2 there" in finding(comparison, Aspect.UPDATE, "change_rel_diff").reason
 
 
+def test_advantages_of_critics_that_see_other_mini_batches_accuse_nobody():
+    portions = [Portions(ranks, 1, False, 4).to_json() for ranks in (2, 1)]
+    sides = [
+        {
+            "sampling": {"portions": each},
+            "rows": {"advantage_sum": np.full(len(LENGTHS), at), "advantage_abs_sum": np.full(len(LENGTHS), 1.0)},
+        }
+        for each, at in zip(portions, (1.0, 0.5), strict=True)
+    ]
+    comparison = found(pair(*sides))
+    told = finding(comparison, Aspect.INPUTS, "advantage_rel_diff")
+    assert told.state is MISSING and "critic.ppo_mini_batch_size" in told.reason
+    assert state(comparison, Aspect.UPDATE) is MISSING
+
+
 @pytest.mark.parametrize(("form", "told"), [("portable", True), ("native", False), (None, False)])
 def test_an_optimiser_state_of_its_own_is_told(form, told):
     comparison = found(pair(metrics={"actor/grad_norm": 1.0}, sampling={"ckpt_format": form}))

@@ -249,6 +249,25 @@ def test_another_layout_exchanges_portable_checkpoints(tmp_path, update_log, key
     assert out.count("1 of 3 tensors are rounded when they are loaded") == 1
 
 
+@pytest.mark.parametrize("first", ["ckpt", "rollout"])
+def test_workers_without_portable_checkpoints_are_told_when_the_other_layout_comes(
+    tmp_path, update_log, monkeypatch, first
+):
+    """Also to the run that was there first, and before anything of the other one is waited for."""
+    monkeypatch.setattr(transfer, "support", lambda workers: "quantised weights")
+    configs = {"rollout": make_config(tmp_path, "rollout"), "ckpt": of_another_layout(tmp_path, "trainer.device")}
+    early = make_trainer(configs.pop(first), update_log)
+    early.crosscheck.begin_at(0, SimpleNamespace(actor_rollout_wg=None))
+    late = make_trainer(configs.popitem()[1], update_log)
+    with pytest.raises(
+        SettingsError, match="cannot exchange portable checkpoints: not possible with quantised weights"
+    ):
+        late.crosscheck.begin_at(0, SimpleNamespace(actor_rollout_wg=None))
+    with pytest.raises(SettingsError, match="not possible with quantised weights"):
+        early._update_actor(batch())
+    assert [entry for entry in update_log if entry[0] in ("save", "load")] == []
+
+
 def test_a_rank_that_saved_elsewhere_is_missed(tmp_path, update_log, monkeypatch):
     def save_half(self, target, *args):
         for rank in (0, 2):

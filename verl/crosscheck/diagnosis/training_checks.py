@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from verl.crosscheck.diagnosis.findings import Aspect, Finding
 from verl.crosscheck.diagnosis.limits import TENSOR_WEIGHT
 from verl.crosscheck.diagnosis.rollout_checks import listed
 from verl.crosscheck.evidence.step import StepEvidence, TensorChange
-from verl.crosscheck.portions import Portions, why_other_updates
+from verl.crosscheck.portions import Portions, why_other_advantages, why_other_updates
 
 TINY = 1e-12
 """Differences of two numbers that are both smaller are none."""
@@ -109,6 +109,8 @@ def _reward_finding(rows: Alignment, own: npt.NDArray[Any] | None, other: npt.ND
 
 
 def _advantage_finding(rows: Alignment) -> Finding:
+    if why := _portions(rows, why_other_advantages):
+        return missing(Aspect.INPUTS, "advantage_rel_diff", why)
     own, other = (rows.column(taker, "advantage_sum") for taker in (False, True))
     sizes = [rows.column(taker, "advantage_abs_sum") for taker in (False, True)]
     if own is None or other is None or sizes[0] is None or sizes[1] is None or not rows.rows:
@@ -121,7 +123,7 @@ def _advantage_finding(rows: Alignment) -> Finding:
 
 def update_findings(rows: Alignment) -> list[Finding]:
     """Gradient norm, losses and change of the weights of both runs."""
-    if why := _other_updates(rows):
+    if why := _portions(rows, why_other_updates):
         return [missing(Aspect.UPDATE, quantity, why) for quantity in (*METRICS, "change_rel_diff")]
     own, other = (side.metrics for side in rows.sides)
     scale = _advantage_scale(rows)
@@ -150,10 +152,10 @@ def _state_findings(rows: Alignment) -> list[Finding]:
     return [missing(Aspect.UPDATE, "optimiser_state", OWN_STATE)]
 
 
-def _other_updates(rows: Alignment) -> str:
-    """Why the two updates need not be equal though both runs are healthy; empty if they must be."""
+def _portions(rows: Alignment, why: Callable[[Portions, Portions], str]) -> str:
+    """Why something need not be equal though both runs are healthy; empty if it must be."""
     known = [Portions.from_json(side.sampling.get("portions")) for side in rows.sides]
-    return "" if known[0] is None or known[1] is None else why_other_updates(known[0], known[1])
+    return "" if known[0] is None or known[1] is None else why(known[0], known[1])
 
 
 def _logged_otherwise(rows: Alignment) -> dict[str, str]:

@@ -5,7 +5,8 @@
     checksum = sum over elements of bits(element) * row_weight(row) * column_weight(column)   modulo 2**64
 
 Rows and columns are those of `regions`. The weights are odd and pseudo-random, so a change of any one element changes
-the sum, and elements that trade places change it but for a chance of about 2**-50. It finds accidents, not forgers.
+the sum, and elements that trade places change it but for a small chance (about 2**-50 for most, 2**-32 for a number and
+its negative in float32; of float64 that last pair is not seen). It finds accidents, not forgers.
 """
 
 from __future__ import annotations

@@ -39,6 +39,7 @@ _TOLD = {
     OWN_STATE: "可移植的检查点只有权重，各任务保留自己的优化器状态：更新一旦不同，之后的更新也会不同，以第一步为准",
     "{} data-parallel ranks here and {} there cut the batch into {} mini-batches of other rows, so the two updates differ by nature. {}": "此处 {1} 个、对方 {2} 个数据并行 rank 把批次切成 {3} 个 mini-batch，其中的行不同，因此两边的更新本来就不同。请在两边把 actor_rollout_ref.actor.ppo_mini_batch_size 设为 data.train_batch_size，或使数据并行 rank 数相同",
     "{} data-parallel ranks here and {} there each take the mean over their own tokens ({}), so the two losses weigh tokens otherwise. {}": "此处 {1} 个、对方 {2} 个数据并行 rank 各自对自己的 token 取平均（{3}），因此两边的损失对 token 的加权不同。请在两边设 trainer.use_legacy_worker_impl=disable 或 actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean，或使数据并行 rank 数相同",
+    "{} data-parallel ranks here and {} there cut the critic's batch into {} mini-batches of other rows, so the two critics differ by nature, and with them the advantages. {}": "此处 {1} 个、对方 {2} 个数据并行 rank 把 critic 的批次切成 {3} 个 mini-batch，其中的行不同，因此两边的 critic 本来就不同，优势也随之不同。请在两边把 critic.ppo_mini_batch_size 设为 data.train_batch_size，或使数据并行 rank 数相同",
     "no weight moved in either run": "两个任务的权重都没有变化",
     "{} and {} workers log it in other ways ({})": "{1} 与 {2} 的 worker 记录它的方式不同（{3}）",
     "{}={} is less than the longest prompt and response, {} + {}, so an end may be early": "{1}={2} 小于最长提示与回答之和 {3} + {4}，回答可能因此提前结束",
