@@ -73,7 +73,7 @@ class Situation:
             other_backend=_backends(own) != _backends(other),
             resumed=resumed,
             no_critic=not (has_critic(own) or has_critic(other)),
-            same_mean=_splits_evenly(own) and _splits_evenly(other),
+            same_mean=splits_evenly(own) and splits_evenly(other),
         )
 
     def allows(self, scope: Scope, *, one_sided: bool) -> bool:
@@ -93,12 +93,16 @@ def _backends(flat: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple("fsdp" if name == "fsdp2" else name for name in names)
 
 
-def _splits_evenly(flat: Mapping[str, Any]) -> bool:
+def new_workers(flat: Mapping[str, Any]) -> bool:
+    """Whether upstream's new workers train."""
+    return bool(flat.get("trainer.use_legacy_worker_impl") == "disable")
+
+
+def splits_evenly(flat: Mapping[str, Any]) -> bool:
     """Whether the actor's loss does not depend on how a mini-batch is split. 0.7.1's legacy actor takes the mean over
     tokens in each portion and then the mean of those, which weighs the tokens of a short portion more; the new workers
     count the tokens of all portions first."""
-    new_workers = flat.get("trainer.use_legacy_worker_impl") == "disable"
-    return new_workers or flat.get("actor_rollout_ref.actor.loss_agg_mode", "token-mean") != "token-mean"
+    return new_workers(flat) or flat.get("actor_rollout_ref.actor.loss_agg_mode", "token-mean") != "token-mean"
 
 
 def has_critic(flat: Mapping[str, Any]) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from verl.crosscheck.agreement import flatten
+from verl.crosscheck.agreement_table import new_workers
 from verl.crosscheck.errors import MismatchError
 from verl.crosscheck.exchange.cards import Card
 from verl.crosscheck.settings import CkptFormat
@@ -105,8 +106,8 @@ def layout_of(card: Card) -> dict[str, str]:
 
 def _strategy(flat: Mapping[str, Any], said: str) -> str:
     """The new FSDP workers go by the engine's own word."""
-    new = flat.get("trainer.use_legacy_worker_impl") == "disable"
-    return str(flat.get(f"{ACTOR}.fsdp_config.strategy") or said) if new and said in ("fsdp", "fsdp2") else said
+    by_engine = new_workers(flat) and said in ("fsdp", "fsdp2")
+    return str(flat.get(f"{ACTOR}.fsdp_config.strategy") or said) if by_engine else said
 
 
 def _division(flat: Mapping[str, Any], strategy: str) -> str:

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from math import ceil
 from typing import Any
 
-from verl.crosscheck.agreement_table import has_critic
+from verl.crosscheck.agreement_table import has_critic, new_workers, splits_evenly
 
 ACTOR = "actor_rollout_ref.actor"
 
@@ -60,11 +60,10 @@ class Portions:
 
 def portions_of(flat: Mapping[str, Any]) -> Portions:
     """Of a flat configuration."""
-    token_mean = flat.get(f"{ACTOR}.loss_agg_mode", "token-mean") == "token-mean"
     return Portions(
         ranks=_ranks(flat),
         mini_batches=_mini_batches(flat, ACTOR),
-        mean_by_rank=token_mean and not _new_workers(flat),
+        mean_by_rank=not splits_evenly(flat),
         critic_mini_batches=_mini_batches(flat, "critic") if has_critic(flat) else None,
     )
 
@@ -72,10 +71,6 @@ def portions_of(flat: Mapping[str, Any]) -> Portions:
 def _mini_batches(flat: Mapping[str, Any], section: str) -> int | None:
     batch, mini_batch = (_count(flat.get(key)) for key in ("data.train_batch_size", f"{section}.ppo_mini_batch_size"))
     return ceil(batch / mini_batch) if batch and mini_batch else None
-
-
-def _new_workers(flat: Mapping[str, Any]) -> bool:
-    return flat.get("trainer.use_legacy_worker_impl") == "disable"
 
 
 def why_other_advantages(own: Portions, other: Portions) -> str:
@@ -127,7 +122,7 @@ def _ranks(flat: Mapping[str, Any]) -> int | None:
 def _sequence_parallel(flat: Mapping[str, Any]) -> Any:
     """Legacy workers read the actor's own key; the new ones their engine's, into which upstream copies that one."""
     sizes = [flat.get(f"{ACTOR}.ulysses_sequence_parallel_size", 1)]
-    if _new_workers(flat):
+    if new_workers(flat):
         sizes.append(flat.get(f"{ACTOR}.fsdp_config.ulysses_sequence_parallel_size", 1))
     counts = [_count(each) for each in sizes]
     return max((each for each in counts if each is not None), default=None)

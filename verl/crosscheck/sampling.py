@@ -13,6 +13,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from verl.crosscheck.agreement import flatten
+from verl.crosscheck.agreement_table import new_workers
 from verl.crosscheck.facts_model import configuration_of
 from verl.crosscheck.portions import portions_of
 from verl.utils.torch_dtypes import PrecisionType
@@ -64,7 +65,7 @@ def sampling_of(config: Any, tokenizer: Any = None) -> tuple[dict[str, Any], dic
 
 def _workers(flat: Mapping[str, Any]) -> str:
     """Which of upstream's workers train, such as `legacy fsdp`: they do not log all metrics alike."""
-    kind = "new" if flat.get("trainer.use_legacy_worker_impl") == "disable" else "legacy"
+    kind = "new" if new_workers(flat) else "legacy"
     return f"{kind} {str(flat.get(f'{ACTOR}.strategy')).replace('fsdp2', 'fsdp')}"
 
 

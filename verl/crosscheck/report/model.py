@@ -18,7 +18,6 @@ from verl.crosscheck.diagnosis.findings import Aspect, Finding, State, StepCompa
 
 MODE_OF_A = {1: "ckpt", 2: "rollout"}
 """Mode of run A by scenario."""
-OTHER_MODE = {"ckpt": "rollout", "rollout": "ckpt"}
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from verl.crosscheck.diagnosis.findings import Aspect, Verdict
 from verl.crosscheck.diagnosis.reasons import Because
-from verl.crosscheck.report.model import MODE_OF_A, OTHER_MODE, Report, Scenario
+from verl.crosscheck.exchange.session import OTHER
+from verl.crosscheck.report.model import MODE_OF_A, Report, Scenario
 from verl.crosscheck.report.wording.words import Words
 
 
@@ -40,7 +41,7 @@ def not_compared(report: Report, words: Words) -> list[tuple[str, str]]:
 def _absent(scenario: Scenario, words: Words) -> list[tuple[str, str]]:
     """Runs that have not taken part, and a scenario without any step."""
     which = words.label("scenario_short", number=scenario.number)
-    modes = (MODE_OF_A[scenario.number], OTHER_MODE[MODE_OF_A[scenario.number]])
+    modes = (MODE_OF_A[scenario.number], OTHER[MODE_OF_A[scenario.number]])
     found = [
         (words.label("of", whole=which, part=words.label("run_lacking", letter=letter, mode=mode)), "run_never_came")
         for letter, mode in zip("AB", modes, strict=True)
