@@ -74,9 +74,9 @@ class Witness:
             return None
         evidence = self._recorder.observe(observed, update_index, form)
         self._changes = ({}, {"changes": _NOT_ASKED})
-        # Asked for while this run waits for the other one.
-        asked = evidence is not None and self._engine is not None
-        self._held = self._thread.submit(self._engine.read) if asked and self._engine else None
+        self._held = None
+        if evidence is not None and self._engine is not None:  # answered while this run waits for the other one
+            self._held = self._thread.submit(self._engine.read)
         return evidence
 
     def before_load(self) -> None:
