@@ -15,7 +15,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -70,11 +70,16 @@ class Outcome:
     duration_s: float
 
 
+Overrides = Mapping[str, Sequence[str]]
+"""Hydra overrides of each run, by its name."""
+
+
 class Pair:
     """Two runs of the demo's task in a folder, with own checkpoints at each step."""
 
-    def __init__(self, folder: Path, data: make_data.DataFiles, stack: ExitStack) -> None:
+    def __init__(self, folder: Path, data: make_data.DataFiles, stack: ExitStack, own: Overrides | None = None) -> None:
         self.folder, self._data, self._stack = folder, data, stack
+        self._own = own or {}
         self._starts = dict.fromkeys(MODES, 0)
 
     def start(self, name: str, *extra: str) -> launch.Run:
@@ -89,6 +94,7 @@ class Pair:
             f"trainer.share_data={MODES[name]}",
             launch.override("trainer.share_data_dir", self.folder / "share"),
             "trainer.share_data_timeout_s=300",
+            *self._own.get(name, ()),
             *extra,
         ]
         env = {"PYTHONPATH": str(ROOT)}
@@ -110,17 +116,21 @@ class Pair:
         return steps[0].number
 
 
-def undisturbed(folder: Path, data: make_data.DataFiles) -> dict[str, dict[int, dict[str, float]]]:
+Numbers = dict[str, dict[int, dict[str, float]]]
+"""Repeatable metrics of each run, by step."""
+
+
+def undisturbed(folder: Path, data: make_data.DataFiles, own: Overrides | None = None) -> Numbers:
     """Metrics of both runs by step, with nobody killed."""
     with ExitStack() as stack:
-        pair = Pair(folder, data, stack)
+        pair = Pair(folder, data, stack, own)
         for run in [pair.start(name) for name in MODES]:
             run.wait(LIMIT_S)
         return {name: pair.steps(name) for name in MODES}
 
 
 def disturbed(
-    folder: Path, data: make_data.DataFiles, case: Case, expected: dict[str, dict[int, dict[str, float]]]
+    folder: Path, data: make_data.DataFiles, case: Case, expected: Numbers, own: Overrides | None = None
 ) -> Outcome:
     """Kill, start again, wait for the end, and compare.
 
@@ -129,7 +139,7 @@ def disturbed(
     """
     start_s = time.monotonic()
     with ExitStack() as stack:
-        pair = Pair(folder, data, stack)
+        pair = Pair(folder, data, stack, own)
         killed = pair.start(case.killed, *killing.overrides(case.moment, KILLED_INDEX))
         other_name = "b" if case.killed == "a" else "a"
         other = pair.start(other_name)
@@ -159,7 +169,7 @@ def _until_dead(run: launch.Run) -> None:
     run.close()
 
 
-def _differences(pair: Pair, expected: dict[str, dict[int, dict[str, float]]]) -> Iterator[str]:
+def _differences(pair: Pair, expected: Numbers) -> Iterator[str]:
     for name in MODES:
         found = pair.steps(name)
         if found.keys() != expected[name].keys():

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
-from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
@@ -23,6 +22,7 @@ from verl.crosscheck.errors import DamagedError
 from verl.crosscheck.exchange.limits import MAX_HEADER_BYTES, MalformedError
 from verl.crosscheck.exchange.safetensors_header import open_file
 from verl.crosscheck.portable.manifest import STORAGE, Entry, Manifest, read_manifest, unique
+from verl.crosscheck.portable.open_files import OpenFiles
 
 _LENGTH_BYTES = 8
 _READ_BYTES = 64 << 20
@@ -38,12 +38,13 @@ class Folder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._files = ExitStack()
-        self._starts: dict[str, tuple[BinaryIO, int]] = {}
+        self._files = OpenFiles(self._open)
+        self._checked: dict[str, tuple[int, int, int]] = {}
+        self._starts: dict[str, int] = {}
         try:
             self.manifest: Manifest = read_manifest(path)
             for name in dict.fromkeys(entry.file for entry in self.manifest.tensors.values()):
-                self._open(name)
+                self._check(name)
         except MalformedError as error:
             self._files.close()
             raise self._damaged(error) from None
@@ -65,7 +66,7 @@ class Folder:
             runs: first element and number of elements of each part.
             into: as many bytes as they have together.
         """
-        file, start = self._starts[entry.name]
+        file, start = self._files[entry.file], self._starts[entry.name]
         itemsize = entry.torch_dtype.itemsize
         view, at = memoryview(into.data), 0
         for first, count in runs:
@@ -81,8 +82,17 @@ class Folder:
             at, offset = at + found, offset + found
         return end
 
-    def _open(self, name: str) -> None:
-        file = self._files.enter_context(open_file(self.path / name))
+    def _open(self, name: str) -> BinaryIO:
+        file = open_file(self.path / name)
+        found = os.fstat(file.fileno())
+        identity = found.st_dev, found.st_ino, found.st_size
+        if self._checked.setdefault(name, identity) != identity:
+            file.close()
+            raise self._damaged(f"{name} was replaced while it was read")
+        return file
+
+    def _check(self, name: str) -> None:
+        file = self._files[name]
         size = os.fstat(file.fileno()).st_size
         length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
         if length > min(MAX_HEADER_BYTES, size - _LENGTH_BYTES):
@@ -94,7 +104,7 @@ class Folder:
             expected = None if entry is None or entry.file != name else _line(entry, at)
             if entry is None or line != expected:
                 raise MalformedError(f"{name}: tensor {tensor[:200]!r}: {expected} expected, {str(line)[:200]} found")
-            self._starts[tensor] = file, _LENGTH_BYTES + length + at
+            self._starts[tensor] = _LENGTH_BYTES + length + at
             at += entry.size_bytes
         if _LENGTH_BYTES + length + at != size:
             raise MalformedError(f"{name}: {_LENGTH_BYTES + length + at} bytes expected, {size} found")

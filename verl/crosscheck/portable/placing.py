@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import torch
 
 from verl.crosscheck.portable.held import Held
 from verl.crosscheck.portable.manifest import Entry, dtype_name
+from verl.crosscheck.portable.open_files import OpenFiles
 from verl.crosscheck.portable.writing import LENGTH_BYTES, MAX_HEADER_BYTES, header_line, header_text
 
 _WRITE_BYTES = 64 << 20
@@ -79,8 +80,7 @@ class PlaceWriter:
     def __init__(self, folder: Path, planned: Plan) -> None:
         self._folder = folder
         self._plan = planned
-        self._files = ExitStack()
-        self._open: dict[str, int] = {}
+        self._files = OpenFiles(self._open)
 
     def __enter__(self) -> PlaceWriter:
         return self
@@ -90,15 +90,16 @@ class PlaceWriter:
 
     def write_heads(self) -> None:
         """Headers, and the files' sizes; for one rank."""
-        for file, head in self._plan.heads.items():
-            write_at(self._number(file), memoryview(head), 0)
-            os.ftruncate(self._number(file), self._plan.sizes[file])
+        for name, head in self._plan.heads.items():
+            number = self._files[name].fileno()
+            write_at(number, memoryview(head), 0)
+            os.ftruncate(number, self._plan.sizes[name])
 
     def write(self, index: int, held: Held) -> None:
         """This rank's part of a tensor."""
         if not held.local.numel():
             return
-        file = self._number(self._plan.entries[index].file)
+        file = self._files[self._plan.entries[index].file].fileno()
         data = memoryview(held.local.to("cpu").view(torch.uint8).numpy())
         at, itemsize = 0, held.dtype.itemsize
         for first, count in held.region.runs():
@@ -106,12 +107,9 @@ class PlaceWriter:
             write_at(file, data[at : at + size], self._plan.starts[index] + first * itemsize)
             at += size
 
-    def _number(self, file: str) -> int:
-        if file not in self._open:
-            number = os.open(self._folder / file, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-            self._files.callback(os.close, number)
-            self._open[file] = number
-        return self._open[file]
+    def _open(self, name: str) -> FileIO:
+        number = os.open(self._folder / name, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        return FileIO(number, "wb")
 
 
 def write_at(file: int, data: memoryview, offset: int) -> None:

@@ -1,0 +1,80 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""A folder of more files than a process may have open."""
+
+import resource
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from verl.crosscheck.errors import DamagedError
+from verl.crosscheck.portable import loading, saving, transfer
+from verl.crosscheck.portable.folder import Folder
+from verl.crosscheck.portable.open_files import MAX_OPEN, OpenFiles
+
+LAYERS = 3 * MAX_OPEN
+
+
+class Noted:
+    def __init__(self, name, log):
+        self.name, self.log = name, log
+        log.append(f"open {name}")
+
+    def close(self):
+        self.log.append(f"close {self.name}")
+
+
+def test_what_was_not_asked_for_longest_is_closed():
+    log = []
+    with OpenFiles(lambda name: Noted(name, log), most=2) as files:
+        for name in "abaca":
+            assert files[name].name == name
+        assert log == ["open a", "open b", "close b", "open c"]
+        files["b"]
+        assert log[4:] == ["close c", "open b"]
+    assert sorted(log[6:]) == ["close a", "close b"]
+
+
+def layers():
+    return nn.ModuleList(nn.Linear(3, 2, bias=False) for _ in range(LAYERS))
+
+
+@pytest.fixture
+def written(tmp_path):
+    torch.manual_seed(0)
+    model = layers()
+    transfer.finish(tmp_path, [saving.save_module(model, tmp_path, file_bytes=1)])
+    assert len(list(tmp_path.glob("*.safetensors"))) == LAYERS
+    return tmp_path, model
+
+
+@pytest.fixture
+def few_files():
+    """As `ulimit -n` says; a few more than may be open of one folder."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    largest = max(int(each.name) for each in Path("/proc/self/fd").iterdir())
+    resource.setrlimit(resource.RLIMIT_NOFILE, (largest + MAX_OPEN + 32, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_written_and_loaded(few_files, written):
+    folder, model = written
+    other = layers()
+    transfer.summary(folder, [loading.prepare_module(other, folder)], [loading.load_module(other, folder)])
+    for one, two in zip(model, other, strict=True):
+        assert torch.equal(one.weight, two.weight)
+
+
+def test_a_file_that_is_replaced_meanwhile(written):
+    folder, _ = written
+    with Folder(folder) as opened:
+        entry = next(iter(opened.manifest.tensors.values()))
+        content = (folder / entry.file).read_bytes()
+        (folder / "new").write_bytes(content)
+        (folder / "new").rename(folder / entry.file)
+        into = torch.empty(entry.size_bytes, dtype=torch.uint8).numpy()
+        with pytest.raises(DamagedError, match=f"{entry.file} was replaced while it was read"):
+            opened.read(entry, [(0, entry.elements)], into)
