@@ -2,10 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # Sourced by the scripts beside it: makes the clone's virtual environment once, and remakes it when its inputs change.
 # Leaves the caller in the clone's folder with $VENV_PYTHON set. PYTHON=... chooses the interpreter.
+# A script that wants another environment than .venv sets venv and requirements first: a file that names all packages.
 # shellcheck shell=bash
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+venv="${venv:-.venv}"
+requirements="${requirements:-requirements-cpu.txt}"
+[[ -v pip_options ]] || pip_options=()
 
 _supported() { # does this interpreter exist, is it 3.10 to 3.12, and can it make environments?
     "$1" -c 'import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info < (3, 13))' 2>/dev/null
@@ -28,24 +32,24 @@ _find_python() {
 
 _fingerprint() { # of all that decides what is installed, the folder and the interpreter too
     {
-        cat requirements-cpu.txt pyproject.toml setup.py overlay/verl_overlay.pth
+        cat "$requirements" pyproject.toml setup.py overlay/verl_overlay.pth
         pwd -P
         "$VENV_PYTHON" -VV
     } | sha256sum | cut -d' ' -f1
 }
 
 _install() {
-    echo "Installing the packages of requirements-cpu.txt into .venv (once; minutes)." >&2
-    "$VENV_PYTHON" -m pip install --quiet --disable-pip-version-check -r requirements-cpu.txt
+    echo "Installing the packages of $requirements into $venv (once; minutes)." >&2
+    "$VENV_PYTHON" -m pip install --quiet --disable-pip-version-check "${pip_options[@]}" -r "$requirements"
     "$VENV_PYTHON" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 }
 
 _ensure_environment() {
-    local stamp=.venv/crosscheck.stamp python
-    VENV_PYTHON="$PWD/.venv/bin/python"
+    local stamp="$venv/crosscheck.stamp" python
+    VENV_PYTHON="$PWD/$venv/bin/python"
     if ! _supported "$VENV_PYTHON"; then
         python="$(_find_python)"
-        "$python" -m venv --clear .venv
+        "$python" -m venv --clear "$venv"
     fi
     if [[ "$(cat "$stamp" 2>/dev/null)" != "$(_fingerprint)" ]]; then
         rm -f "$stamp"
@@ -55,7 +59,7 @@ _ensure_environment() {
 }
 
 # One at a time: a second script started meanwhile waits and then finds the environment made.
-exec 9>.venv.lock
+exec 9>"$venv.lock"
 flock 9
 _ensure_environment
 exec 9>&-

@@ -109,6 +109,15 @@ def test_only_the_run_that_has_a_fault_is_told(monkeypatch):
     assert (Path(root) / "recipe" / "crosscheck" / "faults" / "planted.py").exists()
 
 
+def test_vllm_carries_its_faults_in_its_worker():
+    found = plans.overrides(parse("stale_weights,tensor_not_synced@4,temperature@5,dropout@6"), engine="vllm")
+    key = "+actor_rollout_ref.rollout.engine_kwargs.vllm.worker_extension_cls"
+    assert found[1:] == [f"{key}=recipe.crosscheck.faults.vllm_engine.PlantedExtension"]
+    assert len(plans.overrides(parse("dropout"), engine="vllm")) == 1
+    with pytest.raises(PlanError, match="top_k from outside, only stale_weights"):
+        plans.overrides(parse("top_k"), engine="vllm")
+
+
 def test_settings_of_several_faults_are_named_once():
     both = parse("loss_mask_shifted@3,untempered_log_probs@4,top_k@5")
     assert plans.settings(both) == ["actor_rollout_ref.rollout.temperature=1.3"]

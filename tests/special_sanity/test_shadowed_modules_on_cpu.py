@@ -13,8 +13,8 @@ from verl.crosscheck.installation import Role, read_installation
 
 WRITTEN_ANEW = {"verl.utils.rollout_skip"}
 """Takes the whole place of upstream's module, as the contract asks."""
-RUNS_IN_PLACE = {"verl.trainer.main_ppo"}
-"""Runs upstream's file in its own namespace."""
+RUNS_IN_PLACE = {"verl.trainer.main_ppo", "verl.third_party.vllm", "verl.workers.rollout.vllm_rollout"}
+"""Run upstream's file in their own namespace; the last two import vLLM."""
 SHADOWS = [file.name for file in read_installation().files if file.role is Role.SHADOWS]
 EXTENDED = [name for name in SHADOWS if name not in WRITTEN_ANEW | RUNS_IN_PLACE]
 

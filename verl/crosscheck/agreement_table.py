@@ -215,7 +215,7 @@ TABLE: tuple[Rule, ...] = (
         "**.rollout.engine_kwargs.**",
         "**.rollout.gpu_memory_utilization|enforce_eager|cudagraph_capture_sizes|free_cache_engine|multi_stage_wake_up",
         "**.rollout.max_num_batched_tokens|max_num_seqs|max_model_len|enable_chunked_prefill|enable_prefix_caching",
-        "**.rollout.disable_log_stats|skip_tokenizer_init",
+        "**.rollout.disable_log_stats|skip_tokenizer_init|enable_sleep_mode",
         "actor_rollout_ref.rollout.agent.custom_async_server.**",
         "actor_rollout_ref.rollout.agent.agent_loop_manager_class",
         "actor_rollout_ref.rollout.checkpoint_engine.**",

