@@ -34,7 +34,7 @@ def installed_build():
     """vLLM's build in this environment; None if there is none."""
     for name in _NAMES:
         try:
-            return Build(name, metadata.version(name))
+            return Build(name, metadata.distribution(name).version)
         except metadata.PackageNotFoundError:
             continue
     return None

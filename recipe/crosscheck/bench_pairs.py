@@ -52,6 +52,7 @@ class Play:
         both, a_only: overrides.
         steps: how many steps it takes.
         prompts: in a step.
+        engine: of run A, its `actor_rollout_ref.rollout.name`; run B's is `hf` unless `both` says otherwise.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Play:
     a_only: tuple[str, ...] = ()
     steps: int = LONGEST
     prompts: int = PROMPTS
+    engine: str = "hf"
 
     def healthy_steps(self) -> list[int]:
         return [step for step in range(1, self.steps + 1) if not self.plan.acting(step)]
@@ -123,14 +125,14 @@ def _overrides(play: Play, name: str, folder: Path, data: make_data.DataFiles) -
         f"data.train_batch_size={play.prompts}",
         "actor_rollout_ref.rollout.max_num_seqs=256",
         *plans.settings(play.plan),
-        *plans.overrides(_of(play, name)),
+        *plans.overrides(_of(play, name), play.engine),
         f"trainer.experiment_name={name}",
         f"trainer.total_training_steps={play.steps}",
         f"trainer.share_data={MODES[name]}",
         launch.override("trainer.share_data_dir", folder / "share"),
         "trainer.share_data_timeout_s=600",
         *play.both,
-        *(play.a_only if name == "a" else ()),
+        *((f"actor_rollout_ref.rollout.name={play.engine}", *play.a_only) if name == "a" else ()),
     ]
 
 

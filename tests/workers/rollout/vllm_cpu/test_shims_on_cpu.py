@@ -156,13 +156,12 @@ def versions(monkeypatch):
     """Chooses which distributions there are."""
 
     def choose(**there):
-        def version(name):
+        def distribution(name):
             if name.replace("-", "_") not in there:
                 raise metadata.PackageNotFoundError(name)
-            return there[name.replace("-", "_")]
+            return SimpleNamespace(version=there[name.replace("-", "_")])
 
-        monkeypatch.setattr(metadata, "version", version)
-        monkeypatch.setattr(vllm_metadata, "_version", version)
+        monkeypatch.setattr(metadata, "distribution", distribution)
 
     return choose
 
