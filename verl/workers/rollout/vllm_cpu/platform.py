@@ -18,6 +18,9 @@ WORKER = "verl.workers.rollout.vllm_cpu.worker.CrosscheckCpuWorker"
 class CrosscheckCpuPlatform(CpuPlatform):
     """vLLM's, with names for devices and with a worker that has a device."""
 
+    simple_compile_backend = "eager"
+    """For vLLM's small functions, which take longer to compile than a small model's whole run."""
+
     @classmethod
     def get_device_uuid(cls, device_id: Any = 0) -> str:
         """Name of this process's device; asked by upstream in a training worker, which has one device."""

@@ -15,7 +15,7 @@ from packaging.specifiers import SpecifierSet
 
 from _verl_overlay.vllm_plugin import ENTRY_POINT, Build, installed_build
 
-HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256)
+HEAD_SIZES = (32, 64, 96, 128, 160, 192, 224, 256)
 """What the attention of vLLM 0.12.0's CPU build can do; a test asks vLLM itself."""
 
 INSTALL = (
