@@ -41,7 +41,7 @@ def installed_build():
 
 
 def platform():
-    """Name of the platform class that vLLM shall use; None leaves the choice to vLLM, as wherever it is no CPU build."""
+    """Name of the platform class that vLLM shall use; None, as for every other build, leaves the choice to it."""
     build = installed_build()
     if build is None or not build.is_for_cpu:
         return None

@@ -41,7 +41,9 @@ assert vllm_version.startswith("0.12.0")
 """
 
 
-@pytest.mark.parametrize("code", [PLATFORM, WORKER, HEAD_SIZES, IMPORTS], ids=["platform", "worker", "heads", "upstream"])
+@pytest.mark.parametrize(
+    "code", [PLATFORM, WORKER, HEAD_SIZES, IMPORTS], ids=["platform", "worker", "heads", "upstream"]
+)
 def test_vllm_agrees(code):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr

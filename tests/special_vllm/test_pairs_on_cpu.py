@@ -37,12 +37,16 @@ def assert_healthy(played, folder):
     assert len(steps["a"]) == len(steps["b"]) == played.play.steps
     for a, b in zip(steps["a"], steps["b"], strict=True):
         apart = a.values["training/rollout_probs_diff_mean"]
-        print(f"step {a.number}: vLLM against training {apart:.2e}, at most", a.values["training/rollout_probs_diff_max"])
+        print(
+            f"step {a.number}: vLLM against training {apart:.2e}, at most", a.values["training/rollout_probs_diff_max"]
+        )
         assert 0 < apart <= 0.005
         assert a.values["actor/grad_norm"] == b.values["actor/grad_norm"] > 0
     costs = exchange_s(*([StepTimes.of(step.values) for step in steps[name]] for name in "ab"))
     cost_s = max(statistics.fmean(each) for each in costs)
-    print(f"exchange {cost_s:.2f} s a step; steps of A", [round(step.values["timing_s/step"], 1) for step in steps["a"]])
+    print(
+        f"exchange {cost_s:.2f} s a step; steps of A", [round(step.values["timing_s/step"], 1) for step in steps["a"]]
+    )
     assert cost_s <= 1.0
 
 

@@ -20,7 +20,7 @@ Weights = list[tuple[str, torch.Tensor]]
 
 
 class PlantedExtension(vLLMColocateWorkerExtension):
-    """Upstream's, with the faults of its process. A worker counts the pushes of weights, so a run must begin at step 1."""
+    """Upstream's, with the faults of its process. A worker counts pushes of weights, so a run must begin at step 1."""
 
     planted_pushes = 0
 

@@ -3,7 +3,7 @@
 """The name of a rank's device: upstream names the socket by it over which that rank's weights reach vLLM.
 
 A GPU has a UUID. A CPU has none, and several ranks of several runs share it. So the name is made of the Ray node, which
-is another one for each cluster and host, the Ray job, which is another one for each run in a cluster, and the "GPU" that
+is another one for each cluster and host, the Ray job, another one for each run in a cluster, and the "GPU" that
 Ray handed out to the rank. The training worker and the server actor ask Ray for it; vLLM's own processes, which know
 nothing of Ray, inherit the first two in an environment variable and find the third where upstream puts it.
 """
@@ -29,13 +29,13 @@ def of_training_worker() -> str:
 
 
 def hand_down() -> None:
-    """Let processes that this one starts know the run. Does nothing outside Ray, so vLLM's processes can call it too."""
+    """Let processes that this one starts know the run. Does nothing outside Ray, as in vLLM's own."""
     if ray.is_initialized():
         os.environ[VARIABLE] = _run()
 
 
 def of_vllm_worker(local_rank: int) -> str | None:
-    """The name of the device of vLLM's worker `local_rank`, in [0, tensor parallel size); None outside a training run."""
+    """The name of the device of vLLM's worker `local_rank`, below the tensor parallel size; None outside a run."""
     run = os.environ.get(VARIABLE)
     if run is None:
         return None

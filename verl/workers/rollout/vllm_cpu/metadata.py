@@ -1,6 +1,6 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""Upstream asks for the version of a distribution called `vllm`; the CPU build in the package index has another name."""
+"""Upstream asks for the version of a distribution called `vllm`; the package index's CPU build has another name."""
 
 from __future__ import annotations
 
