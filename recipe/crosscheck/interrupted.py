@@ -138,6 +138,18 @@ def disturbed(
         launch.RunFailed: a run that should have reached its end did not.
     """
     start_s = time.monotonic()
+    found, resumed_at = kill_and_resume(folder, data, case, own)
+    return Outcome(case.name, sorted(set(_differences(found, expected))), resumed_at, _since(start_s))
+
+
+def kill_and_resume(
+    folder: Path, data: make_data.DataFiles, case: Case, own: Overrides | None = None
+) -> tuple[Numbers, dict[str, int]]:
+    """What both runs did in the end, and the step after which each run that was started again went on.
+
+    Raises:
+        launch.RunFailed: a run that should have reached its end did not.
+    """
     with ExitStack() as stack:
         pair = Pair(folder, data, stack, own)
         killed = pair.start(case.killed, *killing.overrides(case.moment, KILLED_INDEX))
@@ -152,8 +164,7 @@ def disturbed(
         runs = [pair.start(name) for name in again]
         for run in runs if len(runs) == len(MODES) else [*runs, other]:
             run.wait(LIMIT_S)
-        different = sorted(set(_differences(pair, expected)))
-        return Outcome(case.name, different, {name: pair.first_step(name) - 1 for name in again}, _since(start_s))
+        return {name: pair.steps(name) for name in MODES}, {name: pair.first_step(name) - 1 for name in again}
 
 
 def _until_dead(run: launch.Run) -> None:
@@ -169,14 +180,13 @@ def _until_dead(run: launch.Run) -> None:
     run.close()
 
 
-def _differences(pair: Pair, expected: Numbers) -> Iterator[str]:
-    for name in MODES:
-        found = pair.steps(name)
-        if found.keys() != expected[name].keys():
-            yield f"{name}: steps {sorted(found)}"
-        for step, values in expected[name].items():
+def _differences(found: Numbers, expected: Numbers) -> Iterator[str]:
+    for name, steps in expected.items():
+        if found[name].keys() != steps.keys():
+            yield f"{name}: steps {sorted(found[name])}"
+        for step, values in steps.items():
             for key, value in values.items():
-                if found.get(step, {}).get(key) != value:
+                if found[name].get(step, {}).get(key) != value:
                     yield f"{name}: {key} in step {step}"
 
 
