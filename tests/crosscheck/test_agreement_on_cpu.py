@@ -62,7 +62,7 @@ MUST_AGREE = """
     actor_rollout_ref.actor.optim.lr actor_rollout_ref.actor.optim.weight_decay actor_rollout_ref.actor.optim.betas
     actor_rollout_ref.actor.optim.clip_grad actor_rollout_ref.actor.optim.lr_warmup_steps
     actor_rollout_ref.actor.optim.lr_scheduler_type actor_rollout_ref.actor.optim.optimizer
-    actor_rollout_ref.actor.optim.total_training_steps actor_rollout_ref.actor.grad_clip
+    actor_rollout_ref.actor.grad_clip
     actor_rollout_ref.actor.fsdp_config.seed actor_rollout_ref.actor.qat.enable
     actor_rollout_ref.actor.router_replay.mode
     actor_rollout_ref.rollout.temperature actor_rollout_ref.rollout.top_p actor_rollout_ref.rollout.top_k
@@ -250,6 +250,18 @@ def test_gpu_fsdp_against_npu_megatron_leaves_nothing():
     reasons = {each.difference.key: each.reason for each in allowed_differences(fsdp, npu)}
     assert "back end" in reasons["actor_rollout_ref.actor.strategy"]
     assert "fact `optimiser`" in reasons["actor_rollout_ref.actor.optim.lr_decay_style"]
+
+
+def test_what_upstream_fills_in_later_is_no_difference():
+    """A replay looks at its configuration after upstream's trainer has written the number of steps into it, a pair
+    before."""
+    before = shipped("ppo_trainer", "trainer.total_training_steps=3")
+    optimizers = ("actor_rollout_ref.actor.optim", "critic.optim")
+    later = shipped(
+        "ppo_trainer", "trainer.total_training_steps=3", *(f"{each}.total_training_steps=3" for each in optimizers)
+    )
+    assert differences(later, before) == differences(before, later) == []
+    assert [each.key for each in differences(before, shipped())] == ["trainer.total_training_steps"]
 
 
 @pytest.mark.parametrize(

@@ -149,6 +149,11 @@ TABLE: tuple[Rule, ...] = (
         f"{_ENGINE}.strategy",
         "trainer.use_legacy_worker_impl",
     ),
+    *_may_differ(
+        "upstream puts the length of the run there, which is compared by its own keys",
+        "actor_rollout_ref.actor.optim.total_training_steps",
+        "critic.optim.total_training_steps",
+    ),
     *_may_differ("names the class that carries the section, whose values are compared one by one", "**._target_"),
     # Layout: the same sums, on other devices or in other portions
     *_may_differ(

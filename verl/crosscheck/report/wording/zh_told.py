@@ -105,6 +105,7 @@ _TOLD = {
     "MindSpeed wants it said again; the model's own configuration says it too, and is compared as a fact": "MindSpeed 需要重复说明；模型自身的配置也有，并作为事实比较",
     "the number format of training is what a cross-check compares; rounding then differs, nothing else": "训练的数值格式正是交叉验证所要比较的；只有舍入会不同",
     "the rollout engine is what a cross-check compares; what it samples from is compared as the fact `sampling`": "推理引擎正是交叉验证所要比较的；采样所用的分布作为事实 `sampling` 比较",
+    "upstream puts the length of the run there, which is compared by its own keys": "上游会在此填入任务的步数，步数另由它自己的配置项比对",
     "guessing ahead makes a rollout faster and leaves its distribution alone": "投机解码只加快推理，不改变分布",
     "rollout skip is refused beside the cross-check": "交叉验证时不允许 rollout skip",
     "a path of this host; the rows and their order are compared as the fact `{}`": "本机路径；样本及其顺序作为事实 `{1}` 比较",
