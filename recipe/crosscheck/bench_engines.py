@@ -15,6 +15,8 @@ import json
 import statistics
 import tempfile
 from collections.abc import Sequence
+from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 
 from rich.console import Console
@@ -47,15 +49,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--steps", type=int, default=4, help="of each run; the first one only warms up")
     parser.add_argument("--out", type=Path, help="folder for the runs and engines.json; else one that goes")
     args = parser.parse_args(arguments)
+    if args.steps < 2:
+        parser.error("--steps: at least 2, since the first step only warms up")
+    if "vllm" in args.engines and find_spec("vllm") is None:
+        parser.error("vLLM is not installed here. Take the environment of scripts/test-vllm, or type --engines hf")
     installation.require_active()
     with tempfile.TemporaryDirectory(prefix="vcce") as scratch:
         out = (args.out or Path(scratch)).resolve()
-        found = {
-            f"{engine}, {dtype}": floor(measure(out, engine, dtype, args.steps))
-            for engine in args.engines
-            for dtype in args.dtypes
-        }
-        (out / "engines.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        found: dict[str, dict[str, float]] = {}
+        for engine, dtype in product(args.engines, args.dtypes):
+            found[f"{engine}, {dtype}"] = floor(measure(out, engine, dtype, args.steps))
+            (out / "engines.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     Console().print(table(found))
 
 

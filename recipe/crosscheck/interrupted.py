@@ -143,9 +143,13 @@ def disturbed(
 
 
 def kill_and_resume(
-    folder: Path, data: make_data.DataFiles, case: Case, own: Overrides | None = None
+    folder: Path, data: make_data.DataFiles, case: Case, own: Overrides | None = None, later: Sequence[str] = ()
 ) -> tuple[Numbers, dict[str, int]]:
     """What both runs did in the end, and the step after which each run that was started again went on.
+
+    Args:
+        own: overrides of each run.
+        later: further ones of what is started again.
 
     Raises:
         launch.RunFailed: a run that should have reached its end did not.
@@ -161,7 +165,7 @@ def kill_and_resume(
             other.process.kill()
             other.close()
             again.append(other_name)
-        runs = [pair.start(name) for name in again]
+        runs = [pair.start(name, *later) for name in again]
         for run in runs if len(runs) == len(MODES) else [*runs, other]:
             run.wait(LIMIT_S)
         return {name: pair.steps(name) for name in MODES}, {name: pair.first_step(name) - 1 for name in again}

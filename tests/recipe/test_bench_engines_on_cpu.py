@@ -27,3 +27,13 @@ def test_engines_stand_side_by_side():
     shown = bench_engines.table(found)
     assert [column.header for column in shown.columns] == ["", "hf", "vllm"]
     assert list(shown.columns[2].cells) == ["7e-07"] * len(bench_engines.QUANTITIES)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"), [(["--steps", "1"], "at least 2"), (["--engines", "vllm"], "--engines hf")]
+)
+def test_what_cannot_work_is_said_before_a_run(monkeypatch, capsys, arguments, words):
+    monkeypatch.setattr(bench_engines, "find_spec", lambda name: None)
+    with pytest.raises(SystemExit):
+        bench_engines.main(arguments)
+    assert words in capsys.readouterr().err

@@ -62,7 +62,7 @@ def play(folder, **overrides_of):
 def tensors_of(share, index):
     folder = share / f"ckpt_{index}"
     assert json.loads((folder / "manifest.json").read_text())["about"]["format"] == "portable"
-    return json.loads((folder / "portable.json").read_text())["tensors"]
+    return [each["name"] for each in json.loads((folder / "portable.json").read_text())["tensors"]]
 
 
 def assert_same_training(steps, rel):
@@ -95,11 +95,14 @@ def test_equal_layouts_that_ask_for_it_have_the_numbers_of_the_native_form(tmp_p
     for name, more in (("native", 0), ("portable", 1)):  # the optimizer's state is not exchanged, so not compared
         assert {step.values["crosscheck/not_compared"] for step in found[name][0]} == {1 + more}
     for portable, native in zip(found["portable"], found["native"], strict=True):
-        assert list(map(numbers, portable)) == list(map(numbers, native))
+        assert list(map(own_numbers, portable)) == list(map(own_numbers, native))
 
 
-def numbers(step):
-    return {key: value for key, value in step.repeatable.items() if key != "crosscheck/not_compared"}
+def own_numbers(step):
+    """All but what came of comparing with the other run, which a replay does not do."""
+    found = {key: value for key, value in step.repeatable.items() if not key.startswith("crosscheck/")}
+    assert len(found) > 20
+    return found
 
 
 def test_a_killed_run_goes_on_to_the_same_numbers(tmp_path):
@@ -122,7 +125,7 @@ def test_one_rank_replays_what_two_recorded(tmp_path):
     before = sorted((tmp_path / "share").rglob("*"))
     with launch.running(tmp_path / "replay", replay) as run:
         replayed = run.wait(LIMIT_S)
-    assert [step.repeatable for step in replayed] == [step.repeatable for step in steps]
+    assert list(map(own_numbers, replayed)) == list(map(own_numbers, steps))
     assert run.log().count(LOADED) == STEPS
     assert sorted((tmp_path / "share").rglob("*")) == before
 

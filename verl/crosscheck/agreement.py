@@ -35,6 +35,7 @@ FACT_SOURCES = {
     "sampling": "actor_rollout_ref.rollout",
     "optimiser": "actor_rollout_ref.actor.optim and critic.optim",
     "files": "the key that the fact is named after",
+    "adapters": "actor_rollout_ref.model.lora_adapter_path, and from chance where it is null",
 }
 """Where to look when a fact differs, by the first part of its name."""
 

@@ -102,12 +102,15 @@ class ShareHooks:
     """The cross-check of two runs."""
 
     def __init__(self, config: Any, mode: str) -> None:
+        from verl.crosscheck.facts_adapters import trains_adapters
         from verl.utils.share_data import ShareDataTest
 
         self._mode = mode
         self._share = ShareDataTest(config)
         self._bypasses = bool(OmegaConf.select(config, "algorithm.rollout_correction.bypass_mode"))
         self._entropies_BT: torch.Tensor | None = None
+        self._facts: dict[str, Any] = {}
+        self._trains_adapters = trains_adapters(config)
 
     def wrap_rollout(self, manager: Any) -> None:
         self._share.wrap_generate_sequences(self._mode, manager)
@@ -136,14 +139,25 @@ class ShareHooks:
 
     def constructed(self, trainer: Any) -> None:
         from verl.crosscheck.facts import collect_facts
-        from verl.crosscheck.redaction import without_secrets
 
-        self._share.tell_facts(without_secrets(collect_facts(trainer), os.environ))
+        self._facts = collect_facts(trainer)
+        if not self._trains_adapters:
+            self._tell_facts()
         self._share.tell_sampling(getattr(trainer, "tokenizer", None))
 
     def begin_at(self, global_step: int, trainer: Any) -> None:
         self._share.begin_at(global_step)
+        if self._trains_adapters:  # which no worker had before
+            from verl.crosscheck.facts_adapters import adapter_facts
+
+            self._facts["adapters"] = adapter_facts(trainer.actor_rollout_wg, global_step)
+            self._tell_facts()
         self._share.begin_training(trainer.actor_rollout_wg)
+
+    def _tell_facts(self) -> None:
+        from verl.crosscheck.redaction import without_secrets
+
+        self._share.tell_facts(without_secrets(self._facts, os.environ))
 
     def mark_checkpoint(self, folder: Path) -> None:
         self._share.mark_checkpoint(folder)

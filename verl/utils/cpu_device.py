@@ -105,9 +105,10 @@ def prepare_config(config: Any) -> None:
         _check_fsdp2(config)
         _check_padding(config)
         if OmegaConf.select(config, "actor_rollout_ref.rollout.name") == "vllm":
-            from verl.workers.rollout.vllm_cpu.startup import require_usable  # needed on a CPU alone
+            from verl.workers.rollout.vllm_cpu.startup import fill_in, require_usable  # needed on a CPU alone
 
             require_usable(config)
+            fill_in(config.actor_rollout_ref.rollout)
 
 
 def _check_fsdp2(config: Any) -> None:

@@ -12,7 +12,9 @@ from torch import nn
 from verl.crosscheck.errors import DamagedError
 from verl.crosscheck.portable import loading, saving, transfer
 from verl.crosscheck.portable.folder import Folder
+from verl.crosscheck.portable.held import held_tensors
 from verl.crosscheck.portable.open_files import MAX_OPEN, OpenFiles
+from verl.crosscheck.portable.placing import PlaceWriter, plan
 
 LAYERS = 3 * MAX_OPEN
 
@@ -35,6 +37,21 @@ def test_what_was_not_asked_for_longest_is_closed():
         files["b"]
         assert log[4:] == ["close c", "open b"]
     assert sorted(log[6:]) == ["close a", "close b"]
+
+
+def test_all_are_closed_also_if_that_fails_for_one():
+    log = []
+    with pytest.raises(OSError, match="no space for b"), OpenFiles(lambda name: Full(name, log)) as files:
+        for name in "abc":
+            files[name]
+    assert sorted(log[3:]) == ["close a", "close b", "close c"]
+
+
+class Full(Noted):
+    def close(self):
+        super().close()
+        if self.name == "b":
+            raise OSError("no space for b")
 
 
 def layers():
@@ -68,13 +85,27 @@ def test_written_and_loaded(few_files, written):
         assert torch.equal(one.weight, two.weight)
 
 
-def test_a_file_that_is_replaced_meanwhile(written):
+@pytest.mark.parametrize("by", ["another file", "a link"])
+def test_a_file_that_is_replaced_meanwhile(written, by):
     folder, _ = written
     with Folder(folder) as opened:
         entry = next(iter(opened.manifest.tensors.values()))
-        content = (folder / entry.file).read_bytes()
-        (folder / "new").write_bytes(content)
-        (folder / "new").rename(folder / entry.file)
+        file, new = folder / entry.file, folder / "new"
+        new.write_bytes(file.read_bytes())
+        if by == "a link":
+            file.unlink()
+            file.symlink_to(new)
+        else:
+            new.rename(file)
         into = torch.empty(entry.size_bytes, dtype=torch.uint8).numpy()
-        with pytest.raises(DamagedError, match=f"{entry.file} was replaced while it was read"):
+        with pytest.raises(DamagedError, match=f"{folder}: not usable .*{entry.file}"):
             opened.read(entry, [(0, entry.elements)], into)
+
+
+def test_a_file_that_is_removed_while_it_is_written_does_not_come_back(tmp_path):
+    held = held_tensors(layers())
+    planned = plan(held, file_bytes=1)
+    with pytest.raises(FileNotFoundError), PlaceWriter(tmp_path, planned) as writer:
+        writer.write_heads()  # the first files are closed again
+        (tmp_path / planned.entries[0].file).unlink()
+        writer.write(0, held[0])

@@ -83,7 +83,10 @@ class Folder:
         return end
 
     def _open(self, name: str) -> BinaryIO:
-        file = open_file(self.path / name)
+        try:
+            file = open_file(self.path / name)
+        except MalformedError as error:
+            raise self._damaged(f"{name}: {error}") from None
         found = os.fstat(file.fileno())
         identity = found.st_dev, found.st_ino, found.st_size
         if self._checked.setdefault(name, identity) != identity:

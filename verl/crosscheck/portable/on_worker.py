@@ -7,13 +7,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from verl.crosscheck.portable import megatron
 from verl.crosscheck.portable.held import held_tensors
 from verl.crosscheck.portable.loading import LoadedRank, load_module, prepare_module
+from verl.crosscheck.portable.manifest import dtype_name
 from verl.crosscheck.portable.naming import UnsupportedError
-from verl.crosscheck.portable.saving import SavedRank, save_module
+from verl.crosscheck.portable.saving import SavedRank, part_of, save_module
+from verl.crosscheck.portable.sums import PartSum
 from verl.crosscheck.portable.writing import storage_of
 from verl.crosscheck.weights.on_worker import actor_worker
 
@@ -57,6 +60,19 @@ def load_portable(held: Any, folder: str) -> LoadedRank:
     if megatron.is_megatron(owner):
         return megatron.load(owner, Path(folder))
     return load_module(_module(owner), Path(folder))
+
+
+def adapter_sums(held: Any) -> dict[str, list[PartSum]]:
+    """Checksums of this rank's parts of the LoRA adapters, by number format. Communicates nothing."""
+    owner = owner_of(actor_worker(held))
+    if megatron.is_megatron(owner):
+        raise UnsupportedError("not possible with LoRA of Megatron")
+    found: dict[str, list[PartSum]] = {}
+    with torch.no_grad():
+        for each in held_tensors(_module(owner)):
+            if each.kind == "adapter":
+                found.setdefault(dtype_name(each.dtype), []).append(part_of(each))
+    return found
 
 
 def owner_of(actor: Any) -> Any:

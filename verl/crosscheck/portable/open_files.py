@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Generic, Protocol, TypeVar
 
@@ -49,6 +50,7 @@ class OpenFiles(Generic[FileT]):
         self.close()
 
     def close(self) -> None:
-        """Close all of them."""
-        while self._files:
-            self._files.popitem()[1].close()
+        """Close all of them, also if that is an error for some: the first one is raised."""
+        with ExitStack() as stack:
+            while self._files:
+                stack.callback(self._files.popitem()[1].close)

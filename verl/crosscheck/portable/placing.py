@@ -81,6 +81,7 @@ class PlaceWriter:
         self._folder = folder
         self._plan = planned
         self._files = OpenFiles(self._open)
+        self._made: set[str] = set()
 
     def __enter__(self) -> PlaceWriter:
         return self
@@ -108,8 +109,11 @@ class PlaceWriter:
             at += size
 
     def _open(self, name: str) -> FileIO:
-        number = os.open(self._folder / name, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-        return FileIO(number, "wb")
+        flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+        if name not in self._made:  # another rank may have made it
+            flags |= os.O_CREAT
+            self._made.add(name)
+        return FileIO(os.open(self._folder / name, flags, 0o666), "wb")
 
 
 def write_at(file: int, data: memoryview, offset: int) -> None:

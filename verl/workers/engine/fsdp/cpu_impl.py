@@ -4,17 +4,19 @@
 
 Upstream's engines run the model under bf16 autocast and send bf16 weights to the rollout, whatever the settings say
 (https://github.com/volcengine/verl/issues/6150). A CPU gains nothing from that, and it hides small faults in rounding,
-so with `fsdp_config.dtype=float32` these two compute and send full precision. Anything else is upstream's.
+so with `fsdp_config.dtype=float32` these two compute and send full precision. They also send merged LoRA weights while
+they are merged, which upstream's do not (https://github.com/volcengine/verl/pull/7014). Anything else is upstream's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from torch.distributed.tensor import DTensor
 
+from verl.utils.fsdp_utils import merged_lora_context, normalize_peft_param_name
 from verl.utils.model import VALUE_HEAD_SEED, convert_weight_keys
 from verl.utils.torch_dtypes import PrecisionType
 from verl.workers.engine.base import EngineRegistry
@@ -42,10 +44,21 @@ class CpuEngineWithLMHead(_FullPrecision, FSDPEngineWithLMHead):
 
     def get_per_tensor_param(self, **kwargs: Any) -> tuple[Iterable[tuple[str, torch.Tensor]], dict[str, Any] | None]:
         """Full tensors by name, in the dtype in which they are trained, and no LoRA configuration."""
-        if self._is_lora or self._qat_enabled or not self.computes_float32:
+        merges = self._is_lora and self.model_config.lora.get("merge", False)
+        if self._qat_enabled or not self.computes_float32 or (self._is_lora and not merges):
             return super().get_per_tensor_param(**kwargs)
+        return (self._merged() if merges else self._parameters()), None
+
+    def _parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
         parameters = convert_weight_keys(self.module.state_dict(), self.module)
-        return ((name, _whole(tensor)) for name, tensor in parameters.items()), None
+        return ((name, _whole(tensor)) for name, tensor in parameters.items())
+
+    def _merged(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """With the adapters merged into them, which lasts until all have been taken."""
+        with merged_lora_context(self.module, backup_adapters=True):
+            parameters = convert_weight_keys(normalize_peft_param_name(self.module.state_dict()), self.module)
+            for name, tensor in parameters.items():
+                yield name, _whole(tensor)
 
 
 @EngineRegistry.register(model_type="value_model", backend=["fsdp", "fsdp2"], device="cpu")

@@ -5,14 +5,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import os
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from omegaconf import open_dict, read_write
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 
 from _verl_overlay.vllm_plugin import ENTRY_POINT, Build, installed_build
 
@@ -35,8 +36,18 @@ def require_usable(config: Any) -> None:
     """
     build = _require_build(installed_build(), allowed_versions())
     _require_plugin()
-    _require_no_sleep(config.actor_rollout_ref.rollout)
+    _require_possible(config.actor_rollout_ref.rollout)
     _require_head_size(Path(str(config.actor_rollout_ref.model.path)).expanduser(), build)
+
+
+def fill_in(rollout: Any) -> None:
+    """The longest sequence that vLLM is to keep room for, unless it is set: what training's longest has.
+
+    vLLM takes the longest that the model can read, for which its small cache on a CPU has no room.
+    """
+    if rollout.get("max_model_len") is None:
+        with read_write(rollout), open_dict(rollout):
+            rollout.max_model_len = rollout.prompt_length + rollout.response_length
 
 
 def allowed_versions() -> SpecifierSet:
@@ -54,7 +65,7 @@ def _require_build(build: Build | None, allowed: SpecifierSet) -> Build:
         raise ValueError(
             f"actor_rollout_ref.rollout.name=vllm: vLLM is not installed in this environment. {INSTALL}. {WITHOUT}"
         )
-    if not allowed.contains(build.version, prereleases=True):
+    if not _is_among(build.version, allowed):
         raise ValueError(
             f"actor_rollout_ref.rollout.name=vllm: {build.name} {build.version} is installed, and VeRL 0.7.1 needs "
             f"vLLM {allowed}. {INSTALL}. {WITHOUT}"
@@ -67,8 +78,21 @@ def _require_build(build: Build | None, allowed: SpecifierSet) -> Build:
     return build
 
 
+def _is_among(version: Any, allowed: SpecifierSet) -> bool:
+    try:
+        return allowed.contains(Version(version), prereleases=True)
+    except (InvalidVersion, TypeError):  # of a build from a checkout without tags, or of a broken installation
+        return False
+
+
 def _require_plugin() -> None:
     group, name = ENTRY_POINT
+    chosen = os.environ.get("VLLM_PLUGINS")
+    if chosen is not None and name not in chosen.split(","):
+        raise ValueError(
+            f"actor_rollout_ref.rollout.name=vllm: the environment variable VLLM_PLUGINS={chosen} keeps vLLM from "
+            f"loading {name}, by which it finds its CPU platform. Type unset VLLM_PLUGINS, or add {name} to it."
+        )
     if not any(point.name == name for point in metadata.entry_points(group=group)):
         raise ValueError(
             f"actor_rollout_ref.rollout.name=vllm: this installation of verl-crosscheck has no entry point {name} in "
@@ -77,19 +101,25 @@ def _require_plugin() -> None:
         )
 
 
-def _require_no_sleep(rollout: Any) -> None:
+def _require_possible(rollout: Any) -> None:
     if rollout.get("enable_sleep_mode"):
         raise ValueError(
             "actor_rollout_ref.rollout.enable_sleep_mode=True: vLLM's CPU build has no sleep mode. "
             "Type actor_rollout_ref.rollout.enable_sleep_mode=False."
         )
+    size = rollout.get("data_parallel_size", 1)
+    if size != 1:
+        raise ValueError(
+            f"actor_rollout_ref.rollout.data_parallel_size={size}: on a CPU the engines of one vLLM cannot be told "
+            "apart. Type actor_rollout_ref.rollout.data_parallel_size=1: every rank, or group of ranks that share a "
+            "model by tensor_model_parallel_size, has a vLLM of its own."
+        )
 
 
 def _require_head_size(model: Path, build: Build) -> None:
     """Look at a model that lies in a local folder; any other is vLLM's to judge."""
-    file = model / "config.json"
-    size = head_size(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else None
     possible = HEAD_SIZES.get(Version(build.version).base_version)
+    size = head_size(_config_of(model))
     if possible is not None and size is not None and size not in possible:
         raise ValueError(
             f"actor_rollout_ref.rollout.name=vllm: {model} has attention heads of size {size}, and {build.name} "
@@ -97,9 +127,29 @@ def _require_head_size(model: Path, build: Build) -> None:
         )
 
 
-def head_size(model_config: Mapping[str, Any]) -> int | None:
-    """Size of an attention head by a model's `config.json`; None if it does not say."""
-    size = model_config.get("head_dim")
-    if size is None and {"hidden_size", "num_attention_heads"} <= model_config.keys():
-        size = model_config["hidden_size"] // model_config["num_attention_heads"]
-    return size
+def _config_of(model: Path) -> Any:
+    file = model / "config.json"
+    if not file.is_file():
+        return None
+    try:
+        return json.loads(file.read_bytes())
+    except ValueError as error:
+        raise ValueError(
+            f"{file} is not JSON ({error}). Put a whole model into {model}, or name another one: "
+            "actor_rollout_ref.model.path=FOLDER"
+        ) from None
+
+
+def head_size(config: Any) -> int | None:
+    """Size of an attention head by the content of a model's `config.json`; None if that does not plainly say, as for
+    models with several parts."""
+    if not isinstance(config, dict) or "text_config" in config:
+        return None
+    size, hidden, heads = (config.get(name) for name in ("head_dim", "hidden_size", "num_attention_heads"))
+    if _is_size(size):
+        return int(size)
+    return hidden // heads if size is None and _is_size(hidden) and _is_size(heads) else None
+
+
+def _is_size(value: Any) -> bool:
+    return type(value) is int and value > 0

@@ -1,0 +1,99 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""Two runs that begin with other LoRA adapters are told so before the first step, which nobody then is accused for."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+from peft import LoraConfig, get_peft_model
+from tiny_models import tiny_qwen2
+
+from verl.crosscheck import facts_adapters, hooks
+from verl.crosscheck.agreement import NOT_KNOWN, Comparison, fact_differences
+from verl.crosscheck.errors import CrossCheckError
+from verl.crosscheck.facts_adapters import adapter_facts, trains_adapters
+
+
+@pytest.mark.parametrize(
+    ("model", "trains"),
+    [
+        ({}, False),
+        ({"lora_rank": 0, "lora": {"rank": 0}, "lora_adapter_path": None}, False),
+        ({"lora_rank": 8}, True),
+        ({"lora": {"rank": 8}}, True),
+        ({"lora_rank": 0, "lora_adapter_path": "/adapter"}, True),
+    ],
+)
+def test_which_runs_train_adapters(model, trains):
+    assert trains_adapters(OmegaConf.create({"actor_rollout_ref": {"model": model}})) is trains
+
+
+def actor(seed, dtype=torch.float32):
+    model = tiny_qwen2()
+    torch.manual_seed(seed)
+    return SimpleNamespace(
+        _is_actor=True, actor_module_fsdp=get_peft_model(model, LoraConfig(r=2, target_modules=["q_proj"])).to(dtype)
+    )
+
+
+@pytest.fixture(autouse=True)
+def in_this_process(monkeypatch):
+    monkeypatch.setattr(facts_adapters, "ask_all", lambda group, function, *args: [function(group, *args)])
+
+
+def differing(one, other):
+    wrong, unknown = fact_differences({"adapters": one}, {"adapters": other})
+    return [each.key for each in wrong], unknown
+
+
+def test_adapters_that_are_drawn_differ_and_their_zeros_do_not():
+    own = adapter_facts(actor(1), 0)
+    assert differing(own, adapter_facts(actor(1), 0)) == ([], [])
+    names = [f"base_model.model.model.layers.{layer}.self_attn.q_proj.lora_A.weight" for layer in (0, 1)]
+    assert differing(own, adapter_facts(actor(2), 0)) == ([f"adapters.float32.{name}" for name in names], [])
+    assert len(own["float32"]) == 4
+
+
+def test_what_cannot_be_equal_is_not_compared():
+    own = adapter_facts(actor(1), 0)
+    for other in (adapter_facts(actor(1, torch.bfloat16), 0), adapter_facts(actor(1), 3)):
+        wrong, unknown = differing(own, other)
+        assert wrong == []
+        assert unknown
+    assert adapter_facts(actor(1), 3) == {NOT_KNOWN: "it goes on after step 3"}
+
+
+def test_workers_that_cannot_say_it(monkeypatch):
+    def fails(*_):
+        raise CrossCheckError("rank 0: not possible with LoRA of Megatron")
+
+    monkeypatch.setattr(facts_adapters, "ask_all", fails)
+    assert adapter_facts(None, 0) == {NOT_KNOWN: "rank 0: not possible with LoRA of Megatron"}
+
+
+def test_the_report_says_where_to_look():
+    wrong, _ = fact_differences({"adapters": adapter_facts(actor(1), 0)}, {"adapters": adapter_facts(actor(2), 0)})
+    report = Comparison(fact_differences=tuple(wrong)).report("A", "B")
+    assert "come from actor_rollout_ref.model.lora_adapter_path, and from chance where it is null" in report
+
+
+@pytest.mark.parametrize("lora_rank", [0, 8])
+def test_facts_are_told_once_the_workers_have_the_adapters(monkeypatch, tmp_path, lora_rank):
+    told = []
+    share = SimpleNamespace(
+        tell_facts=told.append,
+        tell_sampling=lambda tokenizer: None,
+        begin_at=lambda step: None,
+        begin_training=lambda group: told.append("begin"),
+    )
+    monkeypatch.setattr("verl.utils.share_data.ShareDataTest", lambda config: share)
+    monkeypatch.setattr("verl.crosscheck.facts.collect_facts", lambda trainer: {"model": {}})
+    config = OmegaConf.create({"actor_rollout_ref": {"model": {"lora_rank": lora_rank}}})
+    hook = hooks.ShareHooks(config, "ckpt")
+    hook.constructed(SimpleNamespace())
+    assert told == ([] if lora_rank else [{"model": {}}])
+    hook.begin_at(0, SimpleNamespace(actor_rollout_wg=actor(1)))
+    expected = {"model": {}, **({"adapters": adapter_facts(actor(1), 0)} if lora_rank else {})}
+    assert told == [expected, "begin"]

@@ -1,0 +1,49 @@
+# Copyright 2026 The verl-crosscheck authors
+# SPDX-License-Identifier: Apache-2.0
+"""The LoRA adapters that training starts with, as a fact that two runs can compare.
+
+Upstream draws them at random when no adapter is named, from a generator that nothing seeds for this purpose: two runs
+on other devices, or with other numbers of ranks, start with other ones. Their first updates then differ, and nobody is
+at fault.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from verl.crosscheck.agreement import NOT_KNOWN
+from verl.crosscheck.errors import CrossCheckError
+from verl.crosscheck.portable import on_worker
+from verl.crosscheck.portable.asking import ask_all
+from verl.crosscheck.portable.sums import totals
+
+MODEL = "actor_rollout_ref.model"
+
+
+def trains_adapters(config: Any) -> bool:
+    """Whether a run's whole configuration gives the actor LoRA adapters."""
+    return any(OmegaConf.select(config, f"{MODEL}.{name}") for name in ("lora_rank", "lora.rank", "lora_adapter_path"))
+
+
+def adapter_facts(actor: Any, global_step: int) -> dict[str, Any]:
+    """Checksums of the adapters, by number format and Hugging Face name; the same for every layout of ranks.
+
+    Adapters in two number formats cannot be equal, so these have no common key and are not compared. Never raises.
+
+    Args:
+        actor: upstream's worker group that holds the actor.
+        global_step: the steps that were done before. A run that goes on holds other adapters than it started with.
+    """
+    if global_step > 0:
+        return {NOT_KNOWN: f"it goes on after step {global_step}"}
+    try:
+        ranks = ask_all(actor, on_worker.adapter_sums)
+    except CrossCheckError as error:
+        return {NOT_KNOWN: str(error)}
+    facts: dict[str, Any] = {}
+    for dtype in sorted({name for rank in ranks for name in rank}):
+        sums = totals(rank.get(dtype, []) for rank in ranks)
+        facts[dtype] = {name: f"{replicas[min(replicas)].checksum:016x}" for name, replicas in sums.items()}
+    return facts or {NOT_KNOWN: "the actor has none"}
