@@ -2,31 +2,35 @@
 # SPDX-License-Identifier: Apache-2.0
 # Sourced by the scripts beside it: makes the clone's virtual environment once, and remakes it when its inputs change.
 # Leaves the caller in the clone's folder with $VENV_PYTHON set. PYTHON=... chooses the interpreter.
-# A script that wants another environment than .venv sets venv and requirements first: a file that names all packages.
+# A script that wants another environment than .venv sets these first: venv, requirements (a file that names all
+# packages), pythons (the versions it was made for) and pip_options.
 # shellcheck shell=bash
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 venv="${venv:-.venv}"
 requirements="${requirements:-requirements-cpu.txt}"
+[[ -v pythons ]] || pythons=(3.12 3.11 3.10)
 [[ -v pip_options ]] || pip_options=()
 
-_supported() { # does this interpreter exist, is it 3.10 to 3.12, and can it make environments?
-    "$1" -c 'import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info < (3, 13))' 2>/dev/null
+_supported() { # does this interpreter exist, is it of a version that will do, and can it make environments?
+    "$1" -c 'import sys, venv, ensurepip; sys.exit("%d.%d" % sys.version_info[:2] not in sys.argv)' "${pythons[@]}" \
+        2>/dev/null
 }
 
 _find_python() {
-    local candidate
+    local candidate wanted="Python ${pythons[*]}"
+    wanted="${wanted// 3./ or 3.}" wanted="${wanted/ or/}"
     if [[ -n "${PYTHON:-}" ]]; then
         _supported "$PYTHON" && echo "$PYTHON" && return
-        echo "PYTHON=$PYTHON is not a Python 3.10, 3.11 or 3.12 with venv: name another, or leave PYTHON out." >&2
+        echo "PYTHON=$PYTHON is no $wanted with venv: name another, or leave PYTHON out." >&2
         return 1
     fi
-    for candidate in python3 python3.12 python3.11 python3.10; do
+    for candidate in python3 "${pythons[@]/#/python}"; do
         _supported "$candidate" && echo "$candidate" && return
     done
-    echo "No Python 3.10, 3.11 or 3.12 with venv found (python3 is $(python3 --version 2>&1 || true))." >&2
-    echo "Install one (Debian: python3 and python3-venv), or name it: PYTHON=/path/to/python3.11 $0" >&2
+    echo "No $wanted with venv found (python3 is $(python3 --version 2>&1 || true))." >&2
+    echo "Install one (Debian: python3 and python3-venv), or name it: PYTHON=/path/to/python${pythons[0]} $0" >&2
     return 1
 }
 

@@ -12,6 +12,9 @@ from contextlib import ExitStack
 
 import psutil
 import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM
 
 from recipe.crosscheck import demo_task, interrupted, launch, make_data
 
@@ -73,12 +76,43 @@ def assert_same_training(steps, rel):
             assert one.values[key] == pytest.approx(other.values[key], rel=rel, abs=1e-6), (one.number, key)
 
 
-def test_adapters_from_one_rank_to_two(tmp_path):
-    _, steps = play(tmp_path, both=(NEW_WORKERS, *LORA), a=(TWO_RANKS,))
+@pytest.fixture(scope="module")
+def adapter(tmp_path_factory):
+    """One for both runs to start with; what it changes is not zero."""
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_pretrained(demo_task.MODEL_DIR)
+    config = LoraConfig(r=4, lora_alpha=16, target_modules="all-linear", task_type="CAUSAL_LM", init_lora_weights=False)
+    folder = tmp_path_factory.mktemp("adapter")
+    model = get_peft_model(model, config)
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.data *= 0.1
+    model.save_pretrained(folder)
+    return launch.override("actor_rollout_ref.model.lora_adapter_path", folder)
+
+
+def test_adapters_from_one_rank_to_two(tmp_path, adapter):
+    a, steps = play(tmp_path, both=(NEW_WORKERS, *LORA, adapter), a=(TWO_RANKS,))
     names = tensors_of(tmp_path / "share", STEPS - 1)
     assert names
     assert all("lora_" in name for name in names)
     assert_same_training(steps, rel=1e-3)
+    for step in steps[0]:  # the engine serves the merged weights
+        assert step.values["training/rollout_probs_diff_max"] < 1e-3
+    assert "differs:" not in a.log()
+
+
+def test_adapters_drawn_at_random_are_refused_by_name(tmp_path):
+    """One rank and two draw other ones."""
+    with ExitStack() as stack:
+        runs = start_pair(stack, tmp_path, both=(NEW_WORKERS, *LORA), a=(TWO_RANKS,))
+        for run in runs:
+            with pytest.raises(launch.RunFailed, match="exit code 1"):
+                run.wait(LIMIT_S)
+    log = runs[0].log() + runs[1].log()
+    for part in ("AgreementError", "adapters.float32.base_model.model", "actor_rollout_ref.model.lora_adapter_path"):
+        assert part in log
+    assert not list((tmp_path / "share").glob("ckpt_*"))
 
 
 def test_new_workers_to_two_legacy_ones(tmp_path):
