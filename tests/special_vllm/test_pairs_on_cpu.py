@@ -78,7 +78,7 @@ def test_two_ranks(tmp_path, own):
 
 
 def test_faults_of_the_engine_are_localised(tmp_path):
-    """vLLM gives no digests of its weights, so one lost tensor is told by log-probs alone: it has to move far enough."""
+    """vLLM gives no digests of its weights, so a lost tensor is told by log-probs alone, and has to move far enough."""
     faster = "actor_rollout_ref.actor.optim.lr=1e-4"
     play = Play("faults", plans.parse(PLAN), (faster,), steps=5, prompts=MANY_PROMPTS, engine="vllm")
     played = perform(play, tmp_path)
