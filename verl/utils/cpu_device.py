@@ -108,7 +108,7 @@ def prepare_config(config: Any) -> None:
             from verl.workers.rollout.vllm_cpu.startup import fill_in, require_usable  # needed on a CPU alone
 
             require_usable(config)
-            fill_in(config.actor_rollout_ref.rollout)
+            fill_in(config)
 
 
 def _check_fsdp2(config: Any) -> None:

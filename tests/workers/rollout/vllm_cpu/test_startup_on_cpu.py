@@ -130,6 +130,22 @@ def test_room_for_the_longest_sequence_of_training(configured, asked, found):
 
 
 @pytest.mark.parametrize(
+    ("variables", "environment", "found"),
+    [({}, None, "1"), ({}, "3", "3"), ({"VLLM_CPU_KVCACHE_SPACE": "2"}, "3", "2")],
+)
+def test_room_for_the_cache(configured, monkeypatch, variables, environment, found):
+    """The override wins, then the environment."""
+    monkeypatch.delenv("VLLM_CPU_KVCACHE_SPACE", raising=False)
+    if environment:
+        monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", environment)
+    config = configured(head_dim=32)
+    config.ray_kwargs = {"ray_init": {"runtime_env": {"env_vars": variables}}}
+    prepare_config(config)
+    told = OmegaConf.to_container(config, resolve=False)["ray_kwargs"]["ray_init"]["runtime_env"]["env_vars"]
+    assert told == {"VLLM_CPU_KVCACHE_SPACE": found, "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+
+
+@pytest.mark.parametrize(
     ("chosen", "loads"), [("verl_crosscheck_cpu", True), ("a,verl_crosscheck_cpu", True), ("a", False), ("", False)]
 )
 def test_plugins_that_vllm_may_not_load(monkeypatch, chosen, loads):

