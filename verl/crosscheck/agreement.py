@@ -221,7 +221,9 @@ class Comparison:
                 f"Give both runs the same values. To take those of {other_name}, add to the command of {own_name}:\n"
                 f"  {flags}"
             )
-        parts.append(_table("fact", self.fact_differences, own_name, other_name))
+        parts.append(_table("fact", self.fact_differences[:MOST_FACTS], own_name, other_name))
+        if (more := len(self.fact_differences) - MOST_FACTS) > 0:
+            parts.append(f"  and {more} facts more, up to {self.fact_differences[-1].key}")
         parts += [
             f"Facts of `{group}` come from {FACT_SOURCES.get(group, 'what the run loaded')}: name the same there."
             for group in dict.fromkeys(each.key.split(".")[0] for each in self.fact_differences)
@@ -239,6 +241,9 @@ class Comparison:
         return ["Not compared:", *lines] if lines else []
 
 
+MOST_FACTS = 12
+"""How many facts that differ are shown: of a model's tensors there may be thousands."""
+
 LENGTH_OF_THE_RUN = frozenset({"trainer.total_training_steps", "trainer.total_epochs"})
 """How long a run is to last. It decides what is computed in a step only by way of a schedule."""
 
@@ -250,12 +255,22 @@ def without_length(comparison: Comparison, config: Mapping[str, Any]) -> Compari
     Args:
         config: of the run that is to go on.
     """
-    flat = flatten(config)
-    kinds = [value for key, value in flat.items() if key.endswith(("lr_scheduler_type", "lr_decay_style"))]
-    if any(kind not in ("constant", None) for kind in kinds):
+    if _depends_on_length(flatten(config)):
         return comparison
     kept = tuple(each for each in comparison.differences if each.key not in LENGTH_OF_THE_RUN)
     return replace(comparison, differences=kept)
+
+
+def _depends_on_length(flat: Mapping[str, Any]) -> bool:
+    """Whether a learning rate follows from how long the run is to last: by a schedule, or by a share that warms up."""
+    for key, value in flat.items():
+        if key.endswith(("lr_scheduler_type", "lr_decay_style", "warmup_style")) and value not in ("constant", None):
+            return True
+        if key.endswith("lr_warmup_steps_ratio") and value:
+            steps = flat.get(key.removesuffix("_ratio"))
+            if not isinstance(steps, int) or steps <= 0:
+                return True
+    return False
 
 
 def compare(

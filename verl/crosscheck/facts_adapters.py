@@ -14,7 +14,6 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from verl.crosscheck.agreement import NOT_KNOWN
-from verl.crosscheck.errors import CrossCheckError
 from verl.crosscheck.portable import on_worker
 from verl.crosscheck.portable.asking import ask_all
 from verl.crosscheck.portable.sums import totals
@@ -28,7 +27,8 @@ def trains_adapters(config: Any) -> bool:
 
 
 def adapter_facts(actor: Any, global_step: int) -> dict[str, Any]:
-    """Checksums of the adapters, by number format and Hugging Face name; the same for every layout of ranks.
+    """How many adapter tensors there are, and their checksums, by number format and by PEFT's names; the same for every
+    layout of ranks.
 
     Adapters in two number formats cannot be equal, so these have no common key and are not compared. Never raises.
 
@@ -40,10 +40,17 @@ def adapter_facts(actor: Any, global_step: int) -> dict[str, Any]:
         return {NOT_KNOWN: f"it goes on after step {global_step}"}
     try:
         ranks = ask_all(actor, on_worker.adapter_sums)
-    except CrossCheckError as error:
+    except Exception as error:
         return {NOT_KNOWN: str(error)}
     facts: dict[str, Any] = {}
     for dtype in sorted({name for rank in ranks for name in rank}):
         sums = totals(rank.get(dtype, []) for rank in ranks)
         facts[dtype] = {name: f"{replicas[min(replicas)].checksum:016x}" for name, replicas in sums.items()}
-    return facts or {NOT_KNOWN: "the actor has none"}
+    return {"tensors": sum(map(len, facts.values())), **facts}
+
+
+def critic_adapter_facts(config: Any) -> dict[str, Any]:
+    """A fact of its own: that a critic's adapters, which are drawn likewise, are not looked at. Empty without any."""
+    if not any(OmegaConf.select(config, f"critic.model.{name}") for name in ("lora_rank", "lora.rank")):
+        return {}
+    return {"critic_adapters": {NOT_KNOWN: "LoRA adapters of a critic are drawn at random and not looked at"}}

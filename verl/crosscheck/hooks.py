@@ -105,7 +105,7 @@ class ShareHooks:
         from verl.crosscheck.facts_adapters import trains_adapters
         from verl.utils.share_data import ShareDataTest
 
-        self._mode = mode
+        self._mode, self._config = mode, config
         self._share = ShareDataTest(config)
         self._bypasses = bool(OmegaConf.select(config, "algorithm.rollout_correction.bypass_mode"))
         self._entropies_BT: torch.Tensor | None = None
@@ -139,8 +139,9 @@ class ShareHooks:
 
     def constructed(self, trainer: Any) -> None:
         from verl.crosscheck.facts import collect_facts
+        from verl.crosscheck.facts_adapters import critic_adapter_facts
 
-        self._facts = collect_facts(trainer)
+        self._facts = {**collect_facts(trainer), **critic_adapter_facts(self._config)}
         if not self._trains_adapters:
             self._tell_facts()
         self._share.tell_sampling(getattr(trainer, "tokenizer", None))

@@ -18,8 +18,6 @@ from torch.distributed.fsdp import fully_shard
 
 from verl.workers.engine.fsdp.cpu_impl import CpuEngineWithLMHead
 
-RANKS = 2
-
 
 def adapted():
     torch.manual_seed(0)
@@ -39,17 +37,17 @@ def engine_of(model):
     return engine
 
 
-def main(rank, store):
-    dist.init_process_group("gloo", store=dist.FileStore(store, RANKS), rank=rank, world_size=RANKS)
+def main(rank, ranks, store):
+    dist.init_process_group("gloo", store=dist.FileStore(store, ranks), rank=rank, world_size=ranks)
     model = adapted()
     expected = {k: v.clone() for k, v in copy.deepcopy(model).merge_and_unload().state_dict().items()}
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    mesh = init_device_mesh("cpu", (RANKS,))
+    mesh = init_device_mesh("cpu", (ranks,))
     for layer in model.base_model.model.model.layers:
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
     sent, configuration = engine_of(model).get_per_tensor_param()
-    found = {name: tensor.clone() for name, tensor in sent}
+    found = dict(sent)  # all of them, and only then looked at, as a bucket is
     assert configuration is None
     assert found.keys() == expected.keys()
     for name, tensor in expected.items():
@@ -70,4 +68,4 @@ def tensor_before(before, name):
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

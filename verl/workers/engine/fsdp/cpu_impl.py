@@ -4,8 +4,9 @@
 
 Upstream's engines run the model under bf16 autocast and send bf16 weights to the rollout, whatever the settings say
 (https://github.com/volcengine/verl/issues/6150). A CPU gains nothing from that, and it hides small faults in rounding,
-so with `fsdp_config.dtype=float32` these two compute and send full precision. They also send merged LoRA weights while
-they are merged, which upstream's do not (https://github.com/volcengine/verl/pull/7014). Anything else is upstream's.
+so with `fsdp_config.dtype=float32` these two compute and send full precision. In any number format they send merged
+LoRA weights as they are while merged, which upstream's do not (https://github.com/volcengine/verl/pull/7014). Anything
+else is upstream's.
 """
 
 from __future__ import annotations
@@ -44,21 +45,22 @@ class CpuEngineWithLMHead(_FullPrecision, FSDPEngineWithLMHead):
 
     def get_per_tensor_param(self, **kwargs: Any) -> tuple[Iterable[tuple[str, torch.Tensor]], dict[str, Any] | None]:
         """Full tensors by name, in the dtype in which they are trained, and no LoRA configuration."""
-        merges = self._is_lora and self.model_config.lora.get("merge", False)
-        if self._qat_enabled or not self.computes_float32 or (self._is_lora and not merges):
+        if self._is_lora and self.model_config.lora.get("merge", False) and not self._qat_enabled:
+            return self._merged(), None
+        if self._is_lora or self._qat_enabled or not self.computes_float32:
             return super().get_per_tensor_param(**kwargs)
-        return (self._merged() if merges else self._parameters()), None
+        return self._parameters(), None
 
     def _parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
         parameters = convert_weight_keys(self.module.state_dict(), self.module)
         return ((name, _whole(tensor)) for name, tensor in parameters.items())
 
     def _merged(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """With the adapters merged into them, which lasts until all have been taken."""
+        """With the adapters merged into them. Copies, for a rank's own memory is restored when all have been taken."""
         with merged_lora_context(self.module, backup_adapters=True):
             parameters = convert_weight_keys(normalize_peft_param_name(self.module.state_dict()), self.module)
             for name, tensor in parameters.items():
-                yield name, _whole(tensor)
+                yield name, _whole(tensor).clone()
 
 
 @EngineRegistry.register(model_type="value_model", backend=["fsdp", "fsdp2"], device="cpu")

@@ -52,7 +52,8 @@ class HFServerAdapter(BaseRollout):
         """
         if kwargs.get("peft_config") is not None:
             raise NotImplementedError(
-                "the hf rollout serves whole models: merge the adapter (+actor_rollout_ref.model.lora.merge=True)"
+                "the hf rollout serves whole models: merge the adapter, which the new workers can. Type "
+                "trainer.use_legacy_worker_impl=disable +actor_rollout_ref.model.lora.merge=True"
             )
         if self._digests is not None:
             self._digests.clear()
