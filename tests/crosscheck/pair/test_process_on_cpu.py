@@ -137,7 +137,7 @@ def test_the_training_is_asked_to_end_and_not_the_script_around_it(started, trai
     (tmp_path / "scenario_1").mkdir(mode=0o700)
     run = started(f"bash {tmp_path / 'run.sh'}")
     until(lambda: "starting ckpt" in text_of(run))
-    until(lambda: list(tmp_path.rglob("card.json")))
+    until(lambda: list(tmp_path.rglob("progress.json")))
     run.ask_to_end()
     until(lambda: run.poll() is not None)
     assert "KeyboardInterrupt" in text_of(run)
