@@ -132,7 +132,7 @@ def batch_bytes(batch: Any) -> int:
 
 def save_ours(batch: Any, path: Path) -> None:
     """Saves a DataProto as a record."""
-    from verl.crosscheck.exchange.record import Record, write_record
+    from verl.crosscheck.exchange.record.record import Record, write_record
 
     record = Record(dict(batch.batch.items()), batch.non_tensor_batch, batch.meta_info, {"kind": "benchmark"})
     with path.open("wb") as file:
@@ -142,7 +142,7 @@ def save_ours(batch: Any, path: Path) -> None:
 def load_ours(path: Path) -> Any:
     """Loads a record as a DataProto."""
     from verl import DataProto
-    from verl.crosscheck.exchange.record import read_record
+    from verl.crosscheck.exchange.record.record import read_record
 
     record = read_record(path)
     return DataProto.from_dict(dict(record.tensors), dict(record.arrays), meta_info=dict(record.meta))

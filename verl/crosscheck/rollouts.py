@@ -13,7 +13,7 @@ from tensordict import TensorDict
 
 from verl.crosscheck.errors import DamagedError, EncodingError, MismatchError
 from verl.crosscheck.exchange.publish import publish_file
-from verl.crosscheck.exchange.record import Record, read_record, write_record
+from verl.crosscheck.exchange.record.record import Record, read_record, write_record
 from verl.crosscheck.identity import Call, CallKind, Prompts, digest
 from verl.protocol import DataProto
 

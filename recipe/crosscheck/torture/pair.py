@@ -35,7 +35,7 @@ from verl.crosscheck.exchange import filesystem, layout
 from verl.crosscheck.exchange.artefacts import read_artefact_about
 from verl.crosscheck.exchange.heartbeat import Heartbeat
 from verl.crosscheck.exchange.manifest import read_checked
-from verl.crosscheck.exchange.record import read_record
+from verl.crosscheck.exchange.record.record import read_record
 from verl.crosscheck.exchange.session import sessions
 
 MODES = ("ckpt", "rollout")

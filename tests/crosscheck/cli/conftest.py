@@ -20,7 +20,7 @@ from verl.crosscheck.exchange.layout import Layout
 from verl.crosscheck.exchange.own_run import OwnRun, open_run
 from verl.crosscheck.exchange.processes import this_process
 from verl.crosscheck.exchange.publish import publish_file, publish_folder
-from verl.crosscheck.exchange.record import Record, write_record
+from verl.crosscheck.exchange.record.record import Record, write_record
 
 VERSIONS = {"verl-crosscheck": "0.1.0", "torch": "2.9.0"}
 

@@ -13,7 +13,7 @@ import torch
 from rollout_fixtures import FakeManager, make_prompts
 
 from verl.crosscheck.exchange.publish import publish_file
-from verl.crosscheck.exchange.record import Record, write_record
+from verl.crosscheck.exchange.record.record import Record, write_record
 from verl.crosscheck.rollouts import identify_call, save_rollout
 
 MODEL = Path(__file__).parents[3] / "recipe" / "crosscheck" / "model"

@@ -15,7 +15,7 @@ from verl.crosscheck.evidence.lookup import load_of_step
 from verl.crosscheck.evidence.step import Detail, TensorChange
 from verl.crosscheck.exchange import layout
 from verl.crosscheck.exchange.publish import publish_file
-from verl.crosscheck.exchange.record import Record, write_record
+from verl.crosscheck.exchange.record.record import Record, write_record
 from verl.crosscheck.step_evidence import About, gather
 
 

@@ -19,7 +19,7 @@ from verl.crosscheck.exchange.heartbeat import beat
 from verl.crosscheck.exchange.layout import Layout
 from verl.crosscheck.exchange.own_run import attach, open_run
 from verl.crosscheck.exchange.publish import publish_file, publish_folder
-from verl.crosscheck.exchange.record import Record, write_record
+from verl.crosscheck.exchange.record.record import Record, write_record
 from verl.crosscheck.exchange.retention import NEVER_DELETED, lost, removable
 from verl.crosscheck.exchange.session import OTHER, WRITES, current_session
 from verl.crosscheck.identity import CallKind

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from verl.crosscheck.errors import DamagedError, SettingsError
-from verl.crosscheck.exchange.record import Record, read_record
+from verl.crosscheck.exchange.record.record import Record, read_record
 from verl.crosscheck.identity import Call
 
 SCORES = ("rm_scores", "token_level_scores", "token_level_rewards")

@@ -17,7 +17,7 @@ from verl.crosscheck.errors import DamagedError
 from verl.crosscheck.evidence.packing import pack_24_bits, pack_mask, unpack_24_bits, unpack_mask
 from verl.crosscheck.evidence.step import MASK, REF, Detail, StepEvidence, TensorChange
 from verl.crosscheck.exchange.publish import publish_file
-from verl.crosscheck.exchange.record import Record, read_record, write_record
+from verl.crosscheck.exchange.record.record import Record, read_record, write_record
 
 KIND = "evidence"
 

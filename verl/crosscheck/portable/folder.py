@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from verl.crosscheck.errors import DamagedError
-from verl.crosscheck.exchange.limits import MAX_HEADER_BYTES, MalformedError
-from verl.crosscheck.exchange.safetensors_header import open_file
+from verl.crosscheck.exchange.record.limits import MAX_HEADER_BYTES, MalformedError
+from verl.crosscheck.exchange.record.safetensors_header import open_file
 from verl.crosscheck.portable.manifest import STORAGE, Entry, Manifest, read_manifest, unique
 from verl.crosscheck.portable.open_files import OpenFiles
 

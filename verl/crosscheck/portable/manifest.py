@@ -14,8 +14,8 @@ from typing import Any, get_args
 
 import torch
 
-from verl.crosscheck.exchange.limits import MalformedError, checked_shape
-from verl.crosscheck.exchange.safetensors_header import open_file
+from verl.crosscheck.exchange.record.limits import MalformedError, checked_shape
+from verl.crosscheck.exchange.record.safetensors_header import open_file
 from verl.crosscheck.portable.checksum import MASK
 from verl.crosscheck.portable.naming import Kind
 

@@ -87,7 +87,7 @@ def pieces(ids: Sequence[int], decode: Decode) -> list[str]:
 
 def _step_of(path: Path, session_id: str) -> int | None:
     """The step that was trained on a rollout; None if it is of another session, or not for training."""
-    from verl.crosscheck.exchange.record import read_about
+    from verl.crosscheck.exchange.record.record import read_about
 
     try:
         about = read_about(path)
@@ -103,7 +103,7 @@ def _rows_of(path: Path, wanted: set[int]) -> dict[int, Texts]:
 
     from verl.crosscheck.evidence.row_identity import row_ids, unpadded
     from verl.crosscheck.exchange.directory import require_own_file
-    from verl.crosscheck.exchange.record import read_record
+    from verl.crosscheck.exchange.record.record import read_record
 
     require_own_file(path)
     tensors = read_record(path).tensors

@@ -26,8 +26,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from verl.crosscheck.errors import EncodingError
-from verl.crosscheck.exchange import limits
-from verl.crosscheck.exchange.record import Record, read_about, read_record, write_record
+from verl.crosscheck.exchange.record.record import limits
+from verl.crosscheck.exchange.record.record import Record, read_about, read_record, write_record
 
 TENSOR_TYPES = [
     *(torch.bool, torch.uint8, torch.int8, torch.uint16, torch.int16, torch.uint32, torch.int32, torch.uint64),
@@ -223,7 +223,7 @@ def test_slices_across_block_borders(tmp_path: Path, monkeypatch: pytest.MonkeyP
     wide = torch.arange(3 * 50).reshape(3, 50)
     tensors = {"wide": wide, "tail": wide[:, 9:].clone(), "near": wide[:, 9:].clone()}
     tensors["near"][2, 40] += 1
-    monkeypatch.setattr("verl.crosscheck.exchange.sources.blocks.__defaults__", (64,))
+    monkeypatch.setattr("verl.crosscheck.exchange.record.sources.blocks.__defaults__", (64,))
     back = round_trip(tmp_path, Record(tensors=tensors))
     assert_same(dict(back.tensors), tensors)
     assert set(safetensors.torch.load_file(tmp_path / "record")) == {"tensors/wide", "tensors/near", "values.json"}

@@ -19,18 +19,18 @@ import numpy.typing as npt
 import torch
 
 from verl.crosscheck.errors import EncodingError
-from verl.crosscheck.exchange.columns import Description, plan_columns
-from verl.crosscheck.exchange.decoding import Decoder
-from verl.crosscheck.exchange.dtypes import tensor_type
-from verl.crosscheck.exchange.encoding import Encoder
-from verl.crosscheck.exchange.json_part import json_part
-from verl.crosscheck.exchange.limits import Budget, MalformedError, memory_limit_bytes
-from verl.crosscheck.exchange.restoring import restore_arrays, restore_tensors
-from verl.crosscheck.exchange.safetensors_file import Part, write_parts
-from verl.crosscheck.exchange.safetensors_header import MAX_ABOUT_BYTES, damaged
-from verl.crosscheck.exchange.safetensors_header import read_about as _read_about
-from verl.crosscheck.exchange.safetensors_reader import Container, read_container
-from verl.crosscheck.exchange.sources import RefusedError, Source, array_source, tensor_source
+from verl.crosscheck.exchange.record.columns import Description, plan_columns
+from verl.crosscheck.exchange.record.decoding import Decoder
+from verl.crosscheck.exchange.record.types import tensor_type
+from verl.crosscheck.exchange.record.encoding import Encoder
+from verl.crosscheck.exchange.record.json_part import json_part
+from verl.crosscheck.exchange.record.limits import Budget, MalformedError, memory_limit_bytes
+from verl.crosscheck.exchange.record.restoring import restore_arrays, restore_tensors
+from verl.crosscheck.exchange.record.safetensors_file import Part, write_parts
+from verl.crosscheck.exchange.record.safetensors_header import MAX_ABOUT_BYTES, damaged
+from verl.crosscheck.exchange.record.safetensors_header import read_about as _read_about
+from verl.crosscheck.exchange.record.safetensors_reader import Container, read_container
+from verl.crosscheck.exchange.record.sources import RefusedError, Source, array_source, tensor_source
 
 _VALUES = "values.json"
 # What parsing a well-formed container of hostile content can raise, besides MalformedError.

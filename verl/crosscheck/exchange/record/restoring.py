@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from verl.crosscheck.exchange.decoding import object_array, stored_view, widened
-from verl.crosscheck.exchange.dtypes import (
+from verl.crosscheck.exchange.record.decoding import object_array, stored_view, widened
+from verl.crosscheck.exchange.record.types import (
     Carried,
     Form,
     array_form,
@@ -26,8 +26,8 @@ from verl.crosscheck.exchange.dtypes import (
     as_tensor,
     tensor_form,
 )
-from verl.crosscheck.exchange.limits import Budget, MalformedError, checked_shape
-from verl.crosscheck.exchange.safetensors_reader import Container
+from verl.crosscheck.exchange.record.limits import Budget, MalformedError, checked_shape
+from verl.crosscheck.exchange.record.safetensors_reader import Container
 
 Description = dict[str, Any]
 """What the JSON says of one column; see `columns.py`."""

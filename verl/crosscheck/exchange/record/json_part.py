@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from verl.crosscheck.exchange.safetensors_file import Part
+from verl.crosscheck.exchange.record.safetensors_file import Part
 
 _JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False)
 _SPLIT_LEVELS = 5  # document, group, column, its description, its cells

@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from verl.crosscheck.exchange.columns import narrowest, stored_chunks
-from verl.crosscheck.exchange.dtypes import Carried, Form, array_form, tensor_type
-from verl.crosscheck.exchange.safetensors_file import Part
-from verl.crosscheck.exchange.sources import RefusedError, Source, array_source, tensor_source
+from verl.crosscheck.exchange.record.columns import narrowest, stored_chunks
+from verl.crosscheck.exchange.record.types import Carried, Form, array_form, tensor_type
+from verl.crosscheck.exchange.record.safetensors_file import Part
+from verl.crosscheck.exchange.record.sources import RefusedError, Source, array_source, tensor_source
 
 MAX_DEPTH = 64
 _INT64 = 1 << 63

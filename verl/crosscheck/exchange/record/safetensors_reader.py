@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from verl.crosscheck.exchange.dtypes import CARRIER_OF_STORAGE, Carried, storage_itemsize
-from verl.crosscheck.exchange.limits import MalformedError, checked_shape
-from verl.crosscheck.exchange.safetensors_header import (
+from verl.crosscheck.exchange.record.types import CARRIER_OF_STORAGE, Carried, storage_itemsize
+from verl.crosscheck.exchange.record.limits import MalformedError, checked_shape
+from verl.crosscheck.exchange.record.safetensors_header import (
     DIGEST_AT,
     FIXED_BYTES,
     LENGTH_BYTES,

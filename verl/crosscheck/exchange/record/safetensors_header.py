@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from verl.crosscheck.errors import DamagedError
-from verl.crosscheck.exchange.limits import MAX_HEADER_BYTES, ForeignError, MalformedError
+from verl.crosscheck.exchange.record.limits import MAX_HEADER_BYTES, ForeignError, MalformedError
 
 SCHEMA = "verl-crosscheck.record/"
 VERSION = "1"

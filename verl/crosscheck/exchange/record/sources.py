@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 
 from verl.crosscheck.errors import EncodingError
-from verl.crosscheck.exchange.dtypes import Carried, Form, array_form, tensor_form, tensor_type
+from verl.crosscheck.exchange.record.types import Carried, Form, array_form, tensor_form, tensor_type
 
 Index = tuple[int | slice, ...]
 """Selects one block of an array."""

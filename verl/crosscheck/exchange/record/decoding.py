@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from verl.crosscheck.exchange.dtypes import (
+from verl.crosscheck.exchange.record.types import (
     INTEGER_STORAGES,
     Carried,
     Form,
@@ -27,8 +27,8 @@ from verl.crosscheck.exchange.dtypes import (
     as_tensor,
     tensor_form,
 )
-from verl.crosscheck.exchange.limits import Budget, MalformedError, checked_shape
-from verl.crosscheck.exchange.safetensors_reader import Container
+from verl.crosscheck.exchange.record.limits import Budget, MalformedError, checked_shape
+from verl.crosscheck.exchange.record.safetensors_reader import Container
 
 _T = TypeVar("_T")
 

@@ -15,15 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from verl.crosscheck.exchange.dtypes import (
+from verl.crosscheck.exchange.record.types import (
     CARRIER_OF_STORAGE,
     INTEGER_STORAGES,
     Carried,
     Form,
     storage_itemsize,
 )
-from verl.crosscheck.exchange.safetensors_file import Part
-from verl.crosscheck.exchange.sources import Index, Source
+from verl.crosscheck.exchange.record.safetensors_file import Part
+from verl.crosscheck.exchange.record.sources import Index, Source
 
 Description = dict[str, Any]
 """What the JSON says of one column: `type`, `shape`, and one of `in`, `fill`, `slice`; with `in` maybe `positions`."""

@@ -17,8 +17,8 @@ from typing import Any, BinaryIO
 import numpy as np
 import xxhash
 
-from verl.crosscheck.exchange.dtypes import Carried, storage_itemsize
-from verl.crosscheck.exchange.safetensors_header import (
+from verl.crosscheck.exchange.record.types import Carried, storage_itemsize
+from verl.crosscheck.exchange.record.safetensors_header import (
     DIGEST_AT,
     DIGEST_DIGITS,
     LENGTH_BYTES,
