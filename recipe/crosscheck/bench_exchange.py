@@ -300,7 +300,7 @@ def measure_hand_off(setting: Setting) -> Figures:
 def consume(directory: Path) -> None:
     """Runs in the child: waits for each rollout, loads it, and prints when it had it."""
     from verl.crosscheck.exchange.layout import Layout
-    from verl.crosscheck.exchange.wait import Wait
+    from verl.crosscheck.exchange.session.wait import Wait
     from verl.crosscheck.rollouts import identify_call, load_rollout
 
     own, layout, wait = rollout_batch(HAND_OFF_ROWS), Layout(directory), Wait(60.0, lambda waiting: None)
@@ -389,11 +389,11 @@ def measure_signs_of_life(scratch: Path) -> Figures:
     """CPU time of this thread, the system's included, that heartbeats and reports of progress take, in percent of one
     core with a heartbeat every few seconds and steps as short as the demo's; and that a look at the other run takes."""
     from verl.crosscheck.clock import SystemClock
-    from verl.crosscheck.exchange.cards import Card, Start
-    from verl.crosscheck.exchange.heartbeat import INTERVAL_S, beat
-    from verl.crosscheck.exchange.own_run import open_run
-    from verl.crosscheck.exchange.peer import Peer
-    from verl.crosscheck.exchange.processes import this_process
+    from verl.crosscheck.exchange.session.cards import Card, Start
+    from verl.crosscheck.exchange.session.heartbeat import INTERVAL_S, beat
+    from verl.crosscheck.exchange.session.own_run import open_run
+    from verl.crosscheck.exchange.session.peer import Peer
+    from verl.crosscheck.exchange.session.processes import this_process
 
     root = scratch / "signs"
     root.mkdir(mode=0o700)

@@ -40,7 +40,7 @@ def install() -> None:
     """Wait for the moment, in a process of a run."""
     from verl.crosscheck import live
     from verl.crosscheck.exchange import filesystem
-    from verl.crosscheck.exchange.own_run import OwnRun
+    from verl.crosscheck.exchange.session.own_run import OwnRun
 
     moment = os.environ[VARIABLE]
     runs: list[OwnRun] = []

@@ -18,10 +18,10 @@ from verl.crosscheck.diagnosis.compare import compare_step
 from verl.crosscheck.diagnosis.findings_json import to_json
 from verl.crosscheck.diagnosis.limits import limits_for
 from verl.crosscheck.evidence import files
-from verl.crosscheck.exchange.cards import Card, Start
+from verl.crosscheck.exchange.session.cards import Card, Start
 from verl.crosscheck.exchange.layout import Layout
-from verl.crosscheck.exchange.own_run import OwnRun, open_run
-from verl.crosscheck.exchange.processes import this_process
+from verl.crosscheck.exchange.session.own_run import OwnRun, open_run
+from verl.crosscheck.exchange.session.processes import this_process
 from verl.crosscheck.exchange.publish import publish_file, publish_json
 from verl.crosscheck.exchange.record.record import Record, write_record
 

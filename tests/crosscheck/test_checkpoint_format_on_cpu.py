@@ -8,7 +8,7 @@ import pytest
 
 from verl.crosscheck.checkpoint_format import choose, sharding_of, why_not_portable
 from verl.crosscheck.errors import MismatchError
-from verl.crosscheck.exchange.cards import Card, Start
+from verl.crosscheck.exchange.session.cards import Card, Start
 from verl.crosscheck.settings import CkptFormat
 
 ACTOR = "actor_rollout_ref.actor"

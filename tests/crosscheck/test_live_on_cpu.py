@@ -25,8 +25,9 @@ from verl.crosscheck.errors import (
     SpaceError,
     WaitTimeoutError,
 )
-from verl.crosscheck.exchange import filesystem, session
-from verl.crosscheck.exchange.heartbeat import beat
+from verl.crosscheck.exchange import filesystem
+from verl.crosscheck.exchange.session.claim import claim
+from verl.crosscheck.exchange.session.heartbeat import beat
 from verl.crosscheck.exchange.layout import RunNames
 from verl.utils.share_data import ShareDataTest
 

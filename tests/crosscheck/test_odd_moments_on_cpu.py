@@ -10,7 +10,8 @@ from rollout_fixtures import FakeManager, make_config, make_prompts
 
 from verl.crosscheck.clock import ManualClock
 from verl.crosscheck.errors import DamagedError, DirectoryError, PeerFailedError, PublishError, SessionError
-from verl.crosscheck.exchange import artefacts, cards, filesystem, session
+from verl.crosscheck.exchange import artefacts, filesystem
+from verl.crosscheck.exchange.session.claim import cards, claim
 from verl.crosscheck.exchange.layout import RunNames
 from verl.crosscheck.exchange.publish import publish_folder, publish_json
 from verl.utils.share_data import ShareDataTest

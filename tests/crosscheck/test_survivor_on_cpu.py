@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from rollout_fixtures import FakeManager, make_config, make_prompts
 
-from verl.crosscheck.exchange import artefacts, cards
-from verl.crosscheck.exchange.cards import Start
+from verl.crosscheck.exchange import artefacts
+from verl.crosscheck.exchange.session.claim import cards
+from verl.crosscheck.exchange.session.cards import Start
 from verl.crosscheck.identity import CallKind
 from verl.crosscheck.indexing import Asked, CallIndex, place
 from verl.utils.share_data import ShareDataTest

@@ -20,11 +20,11 @@ from verl.crosscheck.exchange import artefacts, filesystem, layout
 from verl.crosscheck.exchange.free_space import require_space
 from verl.crosscheck.exchange.layout import MANIFEST, Layout
 from verl.crosscheck.exchange.manifest import read_manifest
-from verl.crosscheck.exchange.peer import Sighting
+from verl.crosscheck.exchange.session.peer import Sighting
 from verl.crosscheck.exchange.publish import discard, publish_folder, sweep
 from verl.crosscheck.exchange.retention import removable
-from verl.crosscheck.exchange.session import WRITES
-from verl.crosscheck.exchange.wait import Wait, Waiting
+from verl.crosscheck.exchange.session.claim import WRITES
+from verl.crosscheck.exchange.session.wait import Wait, Waiting
 from verl.crosscheck.identity import Call, CallKind
 from verl.crosscheck.indexing import Asked, CallIndex, place
 from verl.crosscheck.meeting import Meeting

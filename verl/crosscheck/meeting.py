@@ -11,14 +11,15 @@ from verl.crosscheck.checkpoint_format import Choice, choose
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.console import MARK, say
 from verl.crosscheck.errors import DamagedError, ResumeError, SettingsError
-from verl.crosscheck.exchange import cards, filesystem, layout
+from verl.crosscheck.exchange.session.claim import cards
+from verl.crosscheck.exchange import filesystem, layout
 from verl.crosscheck.exchange.artefacts import of_session, read_artefact_about
-from verl.crosscheck.exchange.cards import Card, EndState
+from verl.crosscheck.exchange.session.cards import Card, EndState
 from verl.crosscheck.exchange.layout import RunNames
-from verl.crosscheck.exchange.own_run import OwnRun
-from verl.crosscheck.exchange.peer import Peer, Sighting
+from verl.crosscheck.exchange.session.own_run import OwnRun
+from verl.crosscheck.exchange.session.peer import Peer, Sighting
 from verl.crosscheck.exchange.retention import lost
-from verl.crosscheck.exchange.session import OTHER, WRITES
+from verl.crosscheck.exchange.session.claim import OTHER, WRITES
 from verl.crosscheck.portions import portions_of, why_other_updates
 from verl.crosscheck.settings import CkptFormat
 from verl.trainer.config.config import TrainerConfig

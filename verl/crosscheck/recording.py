@@ -18,7 +18,7 @@ from verl.crosscheck.console import MARK, say
 from verl.crosscheck.evidence import files
 from verl.crosscheck.evidence.step import Detail, StepEvidence, TensorChange
 from verl.crosscheck.exchange import filesystem
-from verl.crosscheck.exchange.session import Place
+from verl.crosscheck.exchange.session.claim import Place
 from verl.crosscheck.redaction import text_without_secrets
 from verl.crosscheck.settings import CkptFormat
 from verl.crosscheck.step_evidence import About, Observed, gather

@@ -16,8 +16,9 @@ from verl.crosscheck.agreement import compare, require_agreement, without_length
 from verl.crosscheck.answers import load_answer
 from verl.crosscheck.console import MARK, failure_told, say
 from verl.crosscheck.errors import DamagedError, DirectoryError
-from verl.crosscheck.exchange import artefacts, cards
-from verl.crosscheck.exchange.session import OTHER, locate
+from verl.crosscheck.exchange import artefacts
+from verl.crosscheck.exchange.session.claim import cards
+from verl.crosscheck.exchange.session.claim import OTHER, locate
 from verl.crosscheck.identity import Call
 from verl.crosscheck.indexing import Asked, CallIndex, place
 from verl.crosscheck.live import asked_of

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from verl.crosscheck.errors import SettingsError
 from verl.crosscheck.evidence.detail import Detail
-from verl.crosscheck.exchange.heartbeat import INTERVAL_S
+from verl.crosscheck.exchange.session.heartbeat import INTERVAL_S
 from verl.crosscheck.exchange.retention import NEVER_DELETED
 from verl.crosscheck.weights.detail import ChangeDetail
 

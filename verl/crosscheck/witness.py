@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from verl.crosscheck.actor_files import ActorFiles, Load
 from verl.crosscheck.console import MARK, say
 from verl.crosscheck.evidence.step import StepEvidence
-from verl.crosscheck.exchange.session import Place
+from verl.crosscheck.exchange.session.claim import Place
 from verl.crosscheck.live_comparison import LiveComparison
 from verl.crosscheck.recording import Recorder
 from verl.crosscheck.sampling import sampling_of

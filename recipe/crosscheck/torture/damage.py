@@ -27,8 +27,8 @@ from verl.crosscheck import resuming
 from verl.crosscheck.answers import require_same_update
 from verl.crosscheck.clock import ManualClock
 from verl.crosscheck.errors import CrossCheckError
-from verl.crosscheck.exchange import cards, session
-from verl.crosscheck.exchange.cards import Card, End, EndState, Progress, Start
+from verl.crosscheck.exchange.session.claim import cards, claim
+from verl.crosscheck.exchange.session.cards import Card, End, EndState, Progress, Start
 from verl.crosscheck.exchange.directory import require_own_file
 from verl.crosscheck.exchange.documents import MAX_SIZE_BYTES
 from verl.crosscheck.exchange.layout import CHECKPOINT_MARK, MANIFEST, SESSION, RunNames
@@ -111,11 +111,11 @@ def _run_files(folder: Path) -> list[Kind]:
 
 def _session(folder: Path) -> Kind:
     folder.mkdir()
-    document = {"schema": session.SCHEMA, "schema_version": session.SCHEMA_VERSION}
+    document = {"schema": claim.SCHEMA, "schema_version": claim.SCHEMA_VERSION}
     publish_json(folder / SESSION, {**document, "id": "s" * 16, "number": 1, "base_step": 0}, replace=False)
     more = {"number below 1": changed(number=0), "number below 0": changed(number=-1), "step": changed(base_step=-1)}
     path = folder / SESSION
-    return Kind("session", path, lambda: session.read_session(folder), path, session._FIELDS, more)
+    return Kind("session", path, lambda: claim.read_session(folder), path, claim._FIELDS, more)
 
 
 def _mark(folder: Path) -> Kind:

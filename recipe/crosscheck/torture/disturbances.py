@@ -165,7 +165,7 @@ def jumping_clock() -> None:
 
 def on_another_host() -> None:
     """Makes the processes of this host unknown ones, as if each run had a host of its own."""
-    from verl.crosscheck.exchange import processes
+    from verl.crosscheck.exchange.session.claim import processes
 
     processes._BOOT_ID = Path("/nonexistent")
 

@@ -34,7 +34,7 @@ from recipe.crosscheck.torture.pair import MODES, Outcome, Pair, new_pair, wait_
 from recipe.crosscheck.torture.points import Point, Watch
 from recipe.crosscheck.torture.toy import Course
 from recipe.crosscheck.torture.zygote import Child, Task
-from verl.crosscheck.exchange.session import OTHER
+from verl.crosscheck.exchange.session.claim import OTHER
 
 SPEED = 60.0
 SILENCE_S = 180.0

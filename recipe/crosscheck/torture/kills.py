@@ -19,7 +19,7 @@ from recipe.crosscheck.torture.pair import MODES, Pair, make_template, new_pair,
 from recipe.crosscheck.torture.points import Killer, Recorder
 from recipe.crosscheck.torture.toy import Course
 from recipe.crosscheck.torture.zygote import Task, in_parallel
-from verl.crosscheck.exchange.session import OTHER
+from verl.crosscheck.exchange.session.claim import OTHER
 
 COURSE = Course(steps=4, save_freq=2)
 VALIDATED = Course(steps=5, save_freq=2, test_freq=3)

@@ -33,10 +33,10 @@ from verl.crosscheck.clock import Clock
 from verl.crosscheck.errors import CrossCheckError
 from verl.crosscheck.exchange import filesystem, layout
 from verl.crosscheck.exchange.artefacts import read_artefact_about
-from verl.crosscheck.exchange.heartbeat import Heartbeat
+from verl.crosscheck.exchange.session.heartbeat import Heartbeat
 from verl.crosscheck.exchange.manifest import read_checked
 from verl.crosscheck.exchange.record.record import read_record
-from verl.crosscheck.exchange.session import sessions
+from verl.crosscheck.exchange.session.claim import sessions
 
 MODES = ("ckpt", "rollout")
 PATIENCE_S = 25.0

@@ -24,7 +24,8 @@ from typing import Any, TypeVar
 
 from recipe.crosscheck.torture.fake_run import Disturbance, Plan
 from verl.crosscheck import live, meeting, resuming, rollouts
-from verl.crosscheck.exchange import artefacts, heartbeat, own_run, publish, session, wait
+from verl.crosscheck.exchange import artefacts, publish
+from verl.crosscheck.exchange.session.claim import heartbeat, own_run, claim, wait
 from verl.crosscheck.exchange.filesystem import Filesystem
 
 Found = TypeVar("Found")
@@ -32,7 +33,7 @@ Found = TypeVar("Found")
 PHASES: dict[CodeType, str] = {
     function.__code__: phase
     for function, phase in [
-        (session.claim, "claim"),
+        (claim.claim, "claim"),
         (artefacts.put_aside, "put aside"),
         (resuming.start_of, "find mark"),
         (resuming.mark_checkpoint, "mark"),

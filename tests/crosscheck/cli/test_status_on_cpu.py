@@ -11,8 +11,8 @@ import pytest
 from verl.crosscheck.cli import sightings, status_facts
 from verl.crosscheck.cli.sightings import Lookout, RunState
 from verl.crosscheck.clock import ManualClock
-from verl.crosscheck.exchange.cards import Start
-from verl.crosscheck.exchange.heartbeat import beat
+from verl.crosscheck.exchange.session.cards import Start
+from verl.crosscheck.exchange.session.heartbeat import beat
 
 
 def by_mode(found):

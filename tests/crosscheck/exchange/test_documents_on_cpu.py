@@ -8,8 +8,8 @@ import os
 import pytest
 
 from verl.crosscheck.errors import DamagedError
-from verl.crosscheck.exchange import cards
-from verl.crosscheck.exchange.cards import Card, End, EndState, Progress, Start
+from verl.crosscheck.exchange.session.claim import cards
+from verl.crosscheck.exchange.session.cards import Card, End, EndState, Progress, Start
 from verl.crosscheck.exchange.documents import MAX_SIZE_BYTES, read_document
 from verl.crosscheck.exchange.layout import RunNames
 

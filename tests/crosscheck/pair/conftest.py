@@ -37,10 +37,10 @@ from pathlib import Path
 
 from verl.crosscheck.clock import SystemClock
 from verl.crosscheck.errors import PeerFailedError
-from verl.crosscheck.exchange.cards import Card, Start
-from verl.crosscheck.exchange.own_run import open_run
-from verl.crosscheck.exchange.processes import this_process
-from verl.crosscheck.exchange.session import current_session
+from verl.crosscheck.exchange.session.cards import Card, Start
+from verl.crosscheck.exchange.session.own_run import open_run
+from verl.crosscheck.exchange.session.processes import this_process
+from verl.crosscheck.exchange.session.claim import current_session
 
 OTHER = {"ckpt": "rollout", "rollout": "ckpt"}
 

@@ -12,7 +12,7 @@ from recipe.crosscheck.synthetic_evidence import FORWARD, GRADIENT, STALE, Plan,
 from recipe.crosscheck.synthetic_session import record_steps, start_run, start_runs
 from verl.crosscheck.diagnosis.findings import Aspect, Phase, Sureness
 from verl.crosscheck.errors import DirectoryError, SettingsError
-from verl.crosscheck.exchange.cards import Start
+from verl.crosscheck.exchange.session.cards import Start
 from verl.crosscheck.report import comparisons
 from verl.crosscheck.report.gathered import Request, gather
 

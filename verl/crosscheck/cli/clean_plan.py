@@ -17,13 +17,14 @@ from verl.crosscheck.cli.holdings import earlier_folders, names_in, size_bytes, 
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.console import printable
 from verl.crosscheck.errors import DamagedError, DirectoryError, SessionError
-from verl.crosscheck.exchange import cards, filesystem, layout
+from verl.crosscheck.exchange.session.claim import cards
+from verl.crosscheck.exchange import filesystem, layout
 from verl.crosscheck.exchange.artefacts import session_of
 from verl.crosscheck.exchange.layout import Layout
-from verl.crosscheck.exchange.peer import newest_run
-from verl.crosscheck.exchange.processes import is_running
+from verl.crosscheck.exchange.session.peer import newest_run
+from verl.crosscheck.exchange.session.processes import is_running
 from verl.crosscheck.exchange.publish import discard
-from verl.crosscheck.exchange.session import OTHER, WRITES, Session, current_session, is_live, read_session
+from verl.crosscheck.exchange.session.claim import OTHER, WRITES, Session, current_session, is_live, read_session
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from verl.crosscheck.agreement import flatten
 from verl.crosscheck.checkpoint_format import choose
 from verl.crosscheck.cli.doctor_checks import Check, Verdict
 from verl.crosscheck.errors import CrossCheckError, MismatchError
-from verl.crosscheck.exchange import cards
-from verl.crosscheck.exchange.cards import Card
-from verl.crosscheck.exchange.session import OTHER, current_session
+from verl.crosscheck.exchange.session.claim import cards
+from verl.crosscheck.exchange.session.cards import Card
+from verl.crosscheck.exchange.session.claim import OTHER, current_session
 from verl.crosscheck.portions import portions_of, why_other_updates
 
 

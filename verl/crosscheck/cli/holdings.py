@@ -17,7 +17,7 @@ from verl.crosscheck.errors import DamagedError
 from verl.crosscheck.exchange import filesystem, layout
 from verl.crosscheck.exchange.artefacts import read_artefact_about
 from verl.crosscheck.exchange.layout import Layout
-from verl.crosscheck.exchange.session import Session
+from verl.crosscheck.exchange.session.claim import Session
 
 PACE_STEPS = 20
 """Rollouts that the pace is judged by, the newest ones."""

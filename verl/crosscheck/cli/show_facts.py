@@ -13,10 +13,11 @@ from typing import Any
 from verl.crosscheck.agreement import flatten
 from verl.crosscheck.cli.holdings import names_in
 from verl.crosscheck.errors import DirectoryError
-from verl.crosscheck.exchange import cards, layout
+from verl.crosscheck.exchange.session.claim import cards
+from verl.crosscheck.exchange import layout
 from verl.crosscheck.exchange.layout import Layout, RunNames
 from verl.crosscheck.exchange.manifest import read_checked
-from verl.crosscheck.exchange.session import OTHER, read_session
+from verl.crosscheck.exchange.session.claim import OTHER, read_session
 
 _NUMBER = re.compile(r"[0-9]+")
 _GROUPED = 4

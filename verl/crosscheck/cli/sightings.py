@@ -18,12 +18,12 @@ from typing import Any
 
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.errors import DamagedError
-from verl.crosscheck.exchange import cards
-from verl.crosscheck.exchange.cards import Card, End, EndState, Progress
-from verl.crosscheck.exchange.heartbeat import INTERVAL_S
+from verl.crosscheck.exchange.session.claim import cards
+from verl.crosscheck.exchange.session.cards import Card, End, EndState, Progress
+from verl.crosscheck.exchange.session.heartbeat import INTERVAL_S
 from verl.crosscheck.exchange.layout import RunNames
-from verl.crosscheck.exchange.processes import is_running
-from verl.crosscheck.exchange.session import Session
+from verl.crosscheck.exchange.session.processes import is_running
+from verl.crosscheck.exchange.session.claim import Session
 
 DEFAULT_SILENCE_S = 180.0
 """`trainer.share_data_silence_s`, for a card that does not say."""

@@ -23,7 +23,7 @@ from verl.crosscheck.cli.terminal import (
 )
 from verl.crosscheck.clock import SystemClock
 from verl.crosscheck.console import printable
-from verl.crosscheck.exchange.heartbeat import INTERVAL_S
+from verl.crosscheck.exchange.session.heartbeat import INTERVAL_S
 
 REFRESH_EVERY_S = 1.0
 

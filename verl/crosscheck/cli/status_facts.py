@@ -15,10 +15,10 @@ from verl.crosscheck.cli.sightings import Lookout, Run, RunState
 from verl.crosscheck.cli.summary import summary
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.errors import DamagedError, DirectoryError
-from verl.crosscheck.exchange import cards
-from verl.crosscheck.exchange.cards import Card
+from verl.crosscheck.exchange.session.claim import cards
+from verl.crosscheck.exchange.session.cards import Card
 from verl.crosscheck.exchange.layout import Layout
-from verl.crosscheck.exchange.session import Session, locate
+from verl.crosscheck.exchange.session.claim import Session, locate
 
 MODES = ("ckpt", "rollout")
 SCHEMA = "verl-crosscheck/status"

@@ -18,7 +18,7 @@ from verl.crosscheck.exchange.layout import Layout
 from verl.crosscheck.exchange.manifest import read_manifest
 from verl.crosscheck.exchange.publish import sweep
 from verl.crosscheck.exchange.record.safetensors_header import read_about
-from verl.crosscheck.exchange.session import WRITES, Place, Session, sessions
+from verl.crosscheck.exchange.session.claim import WRITES, Place, Session, sessions
 
 
 def read_artefact_about(path: Path) -> dict[str, Any]:

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from verl.crosscheck.errors import DamagedError
-from verl.crosscheck.exchange import cards, filesystem, layout
-from verl.crosscheck.exchange.cards import Card
+from verl.crosscheck.exchange.session.claim import cards
+from verl.crosscheck.exchange import filesystem, layout
+from verl.crosscheck.exchange.session.cards import Card
 from verl.crosscheck.exchange.layout import Layout, RunNames
-from verl.crosscheck.exchange.session import OTHER, Session, locate
+from verl.crosscheck.exchange.session.claim import OTHER, Session, locate
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from typing import Any
 
 from verl.crosscheck.agreement import NOT_SET, Difference, compare
 from verl.crosscheck.errors import DamagedError
-from verl.crosscheck.exchange import cards
-from verl.crosscheck.exchange.cards import Card
-from verl.crosscheck.exchange.session import OTHER
+from verl.crosscheck.exchange.session.claim import cards
+from verl.crosscheck.exchange.session.cards import Card
+from verl.crosscheck.exchange.session.claim import OTHER
 from verl.crosscheck.report.model import MODE_OF_A, RunFacts, Setting
 from verl.crosscheck.report.pairs import Pair
 

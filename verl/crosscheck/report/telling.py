@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from verl.crosscheck.diagnosis.findings import Aspect, Verdict
 from verl.crosscheck.diagnosis.reasons import Because
-from verl.crosscheck.exchange.session import OTHER
+from verl.crosscheck.exchange.session.claim import OTHER
 from verl.crosscheck.report.model import MODE_OF_A, Report, Scenario
 from verl.crosscheck.report.wording.words import Words
 

@@ -13,9 +13,10 @@ from typing import Any
 
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.errors import DamagedError, DirectoryError, PublishError, SessionError
-from verl.crosscheck.exchange import artefacts, cards, layout, session
-from verl.crosscheck.exchange.cards import Card, End, Progress, Start
-from verl.crosscheck.exchange.session import Place
+from verl.crosscheck.exchange import artefacts, layout
+from verl.crosscheck.exchange.session.claim import cards, claim
+from verl.crosscheck.exchange.session.cards import Card, End, Progress, Start
+from verl.crosscheck.exchange.session.claim import Place
 
 _NEXT = {"rollout": "calls", "ckpt": "updates"}
 """Field of `Progress` with the index of the next artefact of a kind."""
@@ -33,7 +34,7 @@ class OwnRun:
         self.place, self.card, self._redact = place, card, redact
         start = card.start
         kinds = {"rollout": start.calls, "ckpt": start.updates}
-        writes = session.WRITES[place.mode]
+        writes = claim.WRITES[place.mode]
         self._progress = progress or Progress(
             phase="starting",
             calls=start.calls,
@@ -131,7 +132,7 @@ def open_run(
         DirectoryError: the file system failed.
     """
     with _usable(root):
-        place = session.claim(root, card, silence_s=silence_s, clock=clock, tell=tell)
+        place = claim.claim(root, card, silence_s=silence_s, clock=clock, tell=tell)
         run = OwnRun(place, cards.read_card(place.names), redact=redact)
     try:
         claimed(place)
@@ -166,7 +167,7 @@ def attach(folder: Path, redact: Callable[[str], str] = str) -> OwnRun:
     names = layout.RunNames(folder)
     try:
         card = cards.read_card(names)
-        found = session.read_session(folder.parent.parent)
+        found = claim.read_session(folder.parent.parent)
     except (FileNotFoundError, NotADirectoryError):
         raise SessionError(f"{folder} is no folder of a run that takes part in a cross-check; it was removed") from None
     numbers = layout.run_numbers([folder.name], card.mode)

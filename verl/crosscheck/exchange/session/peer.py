@@ -14,9 +14,10 @@ from pathlib import Path
 
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.errors import DamagedError, DirectoryError, PeerFailedError, PeerSilentError, UnreadableError
-from verl.crosscheck.exchange import cards, filesystem, layout
-from verl.crosscheck.exchange.cards import Card, End, EndState, Progress
-from verl.crosscheck.exchange.heartbeat import INTERVAL_S
+from verl.crosscheck.exchange.session.claim import cards
+from verl.crosscheck.exchange import filesystem, layout
+from verl.crosscheck.exchange.session.cards import Card, End, EndState, Progress
+from verl.crosscheck.exchange.session.heartbeat import INTERVAL_S
 
 LOOK_EVERY_S = 1.0
 LONGEST_GAP_S = 2 * INTERVAL_S

@@ -20,12 +20,13 @@ from pathlib import Path
 
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.errors import DamagedError, DirectoryError, PublishError, ResumeError, SessionError
-from verl.crosscheck.exchange import cards, filesystem, heartbeat, layout
-from verl.crosscheck.exchange.cards import Card, End, EndState, Start
+from verl.crosscheck.exchange.session.claim import cards, heartbeat
+from verl.crosscheck.exchange import filesystem, layout
+from verl.crosscheck.exchange.session.cards import Card, End, EndState, Start
 from verl.crosscheck.exchange.documents import read_document
 from verl.crosscheck.exchange.layout import Layout, RunNames
-from verl.crosscheck.exchange.peer import newest_run
-from verl.crosscheck.exchange.processes import is_running
+from verl.crosscheck.exchange.session.peer import newest_run
+from verl.crosscheck.exchange.session.processes import is_running
 from verl.crosscheck.exchange.publish import publish_json, rename_new_folder
 
 SCHEMA = "verl-crosscheck/session"

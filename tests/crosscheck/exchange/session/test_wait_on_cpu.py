@@ -9,7 +9,7 @@ import pytest
 from verl.crosscheck.clock import ManualClock
 from verl.crosscheck.errors import DirectoryError, WaitTimeoutError
 from verl.crosscheck.exchange.layout import MANIFEST
-from verl.crosscheck.exchange.wait import LONGEST_POLL_S, REPORT_EVERY_S, Wait
+from verl.crosscheck.exchange.session.wait import LONGEST_POLL_S, REPORT_EVERY_S, Wait
 
 
 def make_wait(clock, timeout_s=100.0):

@@ -9,11 +9,12 @@ import pytest
 
 from verl.crosscheck.clock import ManualClock
 from verl.crosscheck.errors import DamagedError, DirectoryError, SessionError
-from verl.crosscheck.exchange import artefacts, cards, filesystem, session
-from verl.crosscheck.exchange.cards import Card, End, EndState, Start
+from verl.crosscheck.exchange import artefacts, filesystem
+from verl.crosscheck.exchange.session.claim import cards, claim
+from verl.crosscheck.exchange.session.cards import Card, End, EndState, Start
 from verl.crosscheck.exchange.layout import Layout, RunNames
-from verl.crosscheck.exchange.own_run import attach, open_run
-from verl.crosscheck.exchange.processes import this_process
+from verl.crosscheck.exchange.session.own_run import attach, open_run
+from verl.crosscheck.exchange.session.processes import this_process
 
 
 def make_card(mode, run_id="0123456789abcdef", start=None):
@@ -21,7 +22,7 @@ def make_card(mode, run_id="0123456789abcdef", start=None):
 
 
 def take(root, mode, **kwargs):
-    return session.claim(root, make_card(mode, **kwargs), silence_s=20.0, clock=ManualClock())
+    return claim.claim(root, make_card(mode, **kwargs), silence_s=20.0, clock=ManualClock())
 
 
 class Meanwhile(filesystem.Filesystem):
@@ -49,7 +50,7 @@ def test_two_that_begin_at_the_same_moment_end_in_one_session(tmp_path):
     with filesystem.replaced(Meanwhile(lambda: taken.append(take(tmp_path, "rollout")))):
         one = take(tmp_path, "ckpt")
     assert one.session == taken[0].session
-    assert [each.number for each in session.sessions(tmp_path)] == [1]
+    assert [each.number for each in claim.sessions(tmp_path)] == [1]
     assert sorted(path.name for path in (tmp_path / "sessions").iterdir()) == ["session_1"]  # no staging left
 
 
@@ -69,7 +70,7 @@ def test_one_that_joins_while_a_new_session_begins_follows(tmp_path):
     with filesystem.replaced(Meanwhile(begins_anew)):
         again = take(tmp_path, "ckpt")
     assert (again.session.number, again.number) == (2, 1)
-    left = cards.read_end(session.read_session(tmp_path / "sessions" / "session_1").run("ckpt", 2))
+    left = cards.read_end(claim.read_session(tmp_path / "sessions" / "session_1").run("ckpt", 2))
     assert left.message == "joined the session that followed instead"
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from verl.crosscheck.clock import Clock, SystemClock
 from verl.crosscheck.errors import DirectoryError, WaitTimeoutError
 from verl.crosscheck.exchange import filesystem, layout
-from verl.crosscheck.exchange.peer import LONGEST_GAP_S, LOOK_EVERY_S, Peer, Sighting
+from verl.crosscheck.exchange.session.peer import LONGEST_GAP_S, LOOK_EVERY_S, Peer, Sighting
 
 SHORTEST_POLL_S = 0.002
 LONGEST_POLL_S = 1.0
