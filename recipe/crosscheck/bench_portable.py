@@ -35,8 +35,8 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-from verl.crosscheck.portable import loading, saving, transfer
-from verl.crosscheck.portable.writing import FILE_BYTES
+from verl.crosscheck.weights.portable import loading, saving, transfer
+from verl.crosscheck.weights.portable.writing import FILE_BYTES
 
 WRITERS = 2
 MIB = 1 << 20

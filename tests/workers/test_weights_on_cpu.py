@@ -23,7 +23,7 @@ from verl.crosscheck.evidence.step import TensorChange
 from verl.crosscheck.weights.calls import run_on_all
 from verl.crosscheck.weights.detail import ChangeDetail
 from verl.crosscheck.weights.sync import EngineWeights
-from verl.crosscheck.weights.watch import WeightWatch
+from verl.crosscheck.weights.change.watch import WeightWatch
 from verl.workers.rollout.hf_server.replica import HFReplica
 
 pytestmark = pytest.mark.slow

@@ -13,7 +13,7 @@ from typing import Any
 
 from verl.crosscheck.errors import MismatchError, PublishError
 from verl.crosscheck.identity import digest
-from verl.crosscheck.portable.device_kinds import device_kinds
+from verl.crosscheck.weights.portable.device_kinds import device_kinds
 from verl.crosscheck.settings import DEVICE_KEY
 from verl.protocol import DataProto
 

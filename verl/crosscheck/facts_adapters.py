@@ -14,9 +14,9 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from verl.crosscheck.agreement import NOT_KNOWN
-from verl.crosscheck.portable import on_worker
-from verl.crosscheck.portable.asking import ask_all
-from verl.crosscheck.portable.sums import totals
+from verl.crosscheck.weights.portable import on_worker
+from verl.crosscheck.weights.portable.asking import ask_all
+from verl.crosscheck.weights.portable.sums import totals
 
 MODEL = "actor_rollout_ref.model"
 

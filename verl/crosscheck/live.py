@@ -333,7 +333,7 @@ class TakenRollouts:
 
 def _why_not_portable(actor: Any) -> str:
     """As its workers tell; empty if nothing stands in the way."""
-    from verl.crosscheck.portable.transfer import support
+    from verl.crosscheck.weights.portable.transfer import support
 
     try:
         return support(actor)

@@ -23,7 +23,7 @@ from verl.crosscheck.step_evidence import Observed
 from verl.crosscheck.step_times import StepTimes
 from verl.crosscheck.weights.detail import ChangeDetail
 from verl.crosscheck.weights.sync import EngineDigests, EngineWeights
-from verl.crosscheck.weights.watch import WeightWatch
+from verl.crosscheck.weights.change.watch import WeightWatch
 from verl.trainer.config.config import TrainerConfig
 
 

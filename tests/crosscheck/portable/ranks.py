@@ -27,8 +27,8 @@ from torch.distributed.tensor import DTensor, Shard
 from transformers import Qwen2Config, Qwen2ForCausalLM
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
 
-from verl.crosscheck.portable import gathering, loading, saving, transfer
-from verl.crosscheck.portable.writing import FILE_BYTES
+from verl.crosscheck.weights.portable import gathering, loading, saving, transfer
+from verl.crosscheck.weights.portable.writing import FILE_BYTES
 
 REAL_HOST = gathering._host
 

@@ -17,7 +17,7 @@ from verl.crosscheck.evidence.files import load
 from verl.crosscheck.exchange.layout import MANIFEST, RunNames, is_staged
 from verl.crosscheck.exchange.manifest import read_checked
 from verl.crosscheck.hooks import NoHooks, ShareHooks, SkipHooks, hooks_for
-from verl.crosscheck.portable import transfer
+from verl.crosscheck.weights.portable import transfer
 from verl.experimental.separation.ray_trainer import SeparateRayPPOTrainer
 from verl.protocol import DataProto
 from verl.trainer.main_ppo import RayPPOTrainer as EntryPointsTrainer

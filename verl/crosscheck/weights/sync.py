@@ -18,7 +18,7 @@ from typing import Any
 import ray
 
 from verl.crosscheck.weights.calls import run_on_all, told
-from verl.crosscheck.weights.on_worker import actor_worker
+from verl.crosscheck.weights.change.on_worker import actor_worker
 
 EngineDigests = tuple[dict[str, str], dict[str, str]]
 """Digests by `sent/{tensor}` and `held/{tensor}`, and what is missing and why, as `StepEvidence.weights` and

@@ -101,18 +101,18 @@ class RayPPOTrainer(_upstream.RayPPOTrainer):
         require_all_ranks(Path(path))
 
     def _load_portable_actor(self, path: str) -> None:
-        from verl.crosscheck.portable.transfer import load
+        from verl.crosscheck.weights.portable.transfer import load
 
         self._portable_notices.tell(load(self.actor_rollout_wg, Path(path)))
 
     @cached_property
     def _portable_notices(self) -> Any:
-        from verl.crosscheck.portable.notices import Notices
+        from verl.crosscheck.weights.portable.notices import Notices
 
         return Notices(partial(say, MARK))
 
     def _save_portable_actor(self, path: str) -> None:
-        from verl.crosscheck.portable.transfer import save
+        from verl.crosscheck.weights.portable.transfer import save
 
         save(self.actor_rollout_wg, Path(path))
 

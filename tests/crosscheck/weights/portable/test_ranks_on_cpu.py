@@ -13,8 +13,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from verl.crosscheck.portable.manifest import read_manifest
-from verl.crosscheck.portable.writing import MAX_HEADER_BYTES
+from verl.crosscheck.weights.portable.manifest import read_manifest
+from verl.crosscheck.weights.portable.writing import MAX_HEADER_BYTES
 
 pytestmark = pytest.mark.slow  # 30 s
 

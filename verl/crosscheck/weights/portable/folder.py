@@ -21,8 +21,8 @@ import numpy.typing as npt
 from verl.crosscheck.errors import DamagedError
 from verl.crosscheck.exchange.record.limits import MAX_HEADER_BYTES, MalformedError
 from verl.crosscheck.exchange.record.safetensors_header import open_file
-from verl.crosscheck.portable.manifest import STORAGE, Entry, Manifest, read_manifest, unique
-from verl.crosscheck.portable.open_files import OpenFiles
+from verl.crosscheck.weights.portable.manifest import STORAGE, Entry, Manifest, read_manifest, unique
+from verl.crosscheck.weights.portable.open_files import OpenFiles
 
 _LENGTH_BYTES = 8
 _READ_BYTES = 64 << 20

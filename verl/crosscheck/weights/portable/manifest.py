@@ -16,8 +16,8 @@ import torch
 
 from verl.crosscheck.exchange.record.limits import MalformedError, checked_shape
 from verl.crosscheck.exchange.record.safetensors_header import open_file
-from verl.crosscheck.portable.checksum import MASK
-from verl.crosscheck.portable.naming import Kind
+from verl.crosscheck.weights.portable.checksum import MASK
+from verl.crosscheck.weights.portable.naming import Kind
 
 NAME = "portable.json"
 SCHEMA = "verl-crosscheck.portable/1"

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from verl.crosscheck.portable.held import Held
-from verl.crosscheck.portable.regions import Region, whole
+from verl.crosscheck.weights.portable.held import Held
+from verl.crosscheck.weights.portable.regions import Region, whole
 
 
 class Gathering:

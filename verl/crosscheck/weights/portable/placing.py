@@ -17,10 +17,10 @@ from typing import Any
 
 import torch
 
-from verl.crosscheck.portable.held import Held
-from verl.crosscheck.portable.manifest import Entry, dtype_name
-from verl.crosscheck.portable.open_files import OpenFiles
-from verl.crosscheck.portable.writing import LENGTH_BYTES, MAX_HEADER_BYTES, header_line, header_text
+from verl.crosscheck.weights.portable.held import Held
+from verl.crosscheck.weights.portable.manifest import Entry, dtype_name
+from verl.crosscheck.weights.portable.open_files import OpenFiles
+from verl.crosscheck.weights.portable.writing import LENGTH_BYTES, MAX_HEADER_BYTES, header_line, header_text
 
 _WRITE_BYTES = 64 << 20
 

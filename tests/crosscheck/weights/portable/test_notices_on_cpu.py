@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is said of weights that were loaded."""
 
-from verl.crosscheck.portable.notices import Notices
-from verl.crosscheck.portable.transfer import Loaded
+from verl.crosscheck.weights.portable.notices import Notices
+from verl.crosscheck.weights.portable.transfer import Loaded
 
 
 def test_each_thing_is_said_once():

@@ -10,15 +10,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from verl.crosscheck.portable import megatron
-from verl.crosscheck.portable.held import held_tensors
-from verl.crosscheck.portable.loading import LoadedRank, load_module, prepare_module
-from verl.crosscheck.portable.manifest import dtype_name
-from verl.crosscheck.portable.naming import UnsupportedError
-from verl.crosscheck.portable.saving import SavedRank, part_of, save_module
-from verl.crosscheck.portable.sums import PartSum
-from verl.crosscheck.portable.writing import storage_of
-from verl.crosscheck.weights.on_worker import actor_worker
+from verl.crosscheck.weights.portable import megatron
+from verl.crosscheck.weights.portable.held import held_tensors
+from verl.crosscheck.weights.portable.loading import LoadedRank, load_module, prepare_module
+from verl.crosscheck.weights.portable.manifest import dtype_name
+from verl.crosscheck.weights.portable.naming import UnsupportedError
+from verl.crosscheck.weights.portable.saving import SavedRank, part_of, save_module
+from verl.crosscheck.weights.portable.sums import PartSum
+from verl.crosscheck.weights.portable.writing import storage_of
+from verl.crosscheck.weights.change.on_worker import actor_worker
 
 _FOREIGN_ENGINES = {"VeOmniEngine": "VeOmni", "TorchTitanEngine": "TorchTitan"}
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from verl.crosscheck.weights.memory import Part, WeightMemory
+from verl.crosscheck.weights.change.memory import Part, WeightMemory
 from verl.crosscheck.weights.shards import local_shards
 
 _MEMORY = "_crosscheck_weight_memory"

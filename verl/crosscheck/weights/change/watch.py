@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from verl.crosscheck.evidence.step import TensorChange
-from verl.crosscheck.weights import on_worker
+from verl.crosscheck.weights.change import on_worker
 from verl.crosscheck.weights.calls import run_on_all, told
 from verl.crosscheck.weights.detail import ChangeDetail
-from verl.crosscheck.weights.memory import Part
+from verl.crosscheck.weights.change.memory import Part
 
 Changes = tuple[dict[str, TensorChange], dict[str, str]]
 """Changes by tensor, and what is missing of them and why, as `StepEvidence.changes` and `missing` want it."""

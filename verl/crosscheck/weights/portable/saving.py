@@ -18,14 +18,14 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from verl.crosscheck.portable.checksum import checksum
-from verl.crosscheck.portable.gathering import Gathering
-from verl.crosscheck.portable.held import Held, held_tensors
-from verl.crosscheck.portable.manifest import Entry, dtype_name
-from verl.crosscheck.portable.naming import Kind
-from verl.crosscheck.portable.placing import PlaceWriter, plan
-from verl.crosscheck.portable.sums import PartSum
-from verl.crosscheck.portable.writing import FILE_BYTES, FolderWriter, storage_of
+from verl.crosscheck.weights.portable.checksum import checksum
+from verl.crosscheck.weights.portable.gathering import Gathering
+from verl.crosscheck.weights.portable.held import Held, held_tensors
+from verl.crosscheck.weights.portable.manifest import Entry, dtype_name
+from verl.crosscheck.weights.portable.naming import Kind
+from verl.crosscheck.weights.portable.placing import PlaceWriter, plan
+from verl.crosscheck.weights.portable.sums import PartSum
+from verl.crosscheck.weights.portable.writing import FILE_BYTES, FolderWriter, storage_of
 
 MAX_WRITERS = 16
 

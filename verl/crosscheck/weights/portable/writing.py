@@ -17,8 +17,8 @@ from typing import Any, BinaryIO
 
 import torch
 
-from verl.crosscheck.portable.manifest import STORAGE, Entry, dtype_name
-from verl.crosscheck.portable.naming import Kind, UnsupportedError
+from verl.crosscheck.weights.portable.manifest import STORAGE, Entry, dtype_name
+from verl.crosscheck.weights.portable.naming import Kind, UnsupportedError
 
 MAX_HEADER_BYTES = 32 << 10
 FILE_BYTES = 512 << 20

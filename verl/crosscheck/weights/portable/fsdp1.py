@@ -12,9 +12,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel
 
-from verl.crosscheck.portable import regions
-from verl.crosscheck.portable.held import Held
-from verl.crosscheck.portable.naming import clean
+from verl.crosscheck.weights.portable import regions
+from verl.crosscheck.weights.portable.held import Held
+from verl.crosscheck.weights.portable.naming import clean
 
 
 def flat_tensors(root: nn.Module) -> Iterator[Held]:

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from verl.crosscheck.errors import DamagedError, MismatchError, PublishError
-from verl.crosscheck.portable import on_worker
-from verl.crosscheck.portable.asking import ask_all
-from verl.crosscheck.portable.loading import LoadedRank
-from verl.crosscheck.portable.manifest import Entry, Manifest
-from verl.crosscheck.portable.saving import SavedRank
-from verl.crosscheck.portable.sums import Total, first_difference, totals
-from verl.crosscheck.portable.writing import name_files
+from verl.crosscheck.weights.portable import on_worker
+from verl.crosscheck.weights.portable.asking import ask_all
+from verl.crosscheck.weights.portable.loading import LoadedRank
+from verl.crosscheck.weights.portable.manifest import Entry, Manifest
+from verl.crosscheck.weights.portable.saving import SavedRank
+from verl.crosscheck.weights.portable.sums import Total, first_difference, totals
+from verl.crosscheck.weights.portable.writing import name_files
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
 from verl.crosscheck.errors import DamagedError
-from verl.crosscheck.portable import device_kinds as module
-from verl.crosscheck.portable.device_kinds import device_kinds, kinds_in_pickle
+from verl.crosscheck.weights.portable import device_kinds as module
+from verl.crosscheck.weights.portable.device_kinds import device_kinds, kinds_in_pickle
 
 
 @pytest.fixture

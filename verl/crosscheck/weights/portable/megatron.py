@@ -17,15 +17,15 @@ import torch
 import torch.distributed as dist
 
 from verl.crosscheck.errors import DamagedError
-from verl.crosscheck.portable import regions
-from verl.crosscheck.portable.checksum import bits, checksum
-from verl.crosscheck.portable.folder import Folder
-from verl.crosscheck.portable.loading import LoadedRank
-from verl.crosscheck.portable.manifest import Entry
-from verl.crosscheck.portable.matching import Known, match
-from verl.crosscheck.portable.naming import UnsupportedError
-from verl.crosscheck.portable.saving import BehindWriter, SavedRank
-from verl.crosscheck.portable.sums import PartSum
+from verl.crosscheck.weights.portable import regions
+from verl.crosscheck.weights.portable.checksum import bits, checksum
+from verl.crosscheck.weights.portable.folder import Folder
+from verl.crosscheck.weights.portable.loading import LoadedRank
+from verl.crosscheck.weights.portable.manifest import Entry
+from verl.crosscheck.weights.portable.matching import Known, match
+from verl.crosscheck.weights.portable.naming import UnsupportedError
+from verl.crosscheck.weights.portable.saving import BehindWriter, SavedRank
+from verl.crosscheck.weights.portable.sums import PartSum
 
 
 def is_megatron(owner: Any) -> bool:

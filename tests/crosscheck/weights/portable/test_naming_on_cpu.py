@@ -10,8 +10,8 @@ from peft import IA3Config, LoraConfig, get_peft_model, get_peft_model_state_dic
 from torch import nn
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from verl.crosscheck.portable.held import held_tensors
-from verl.crosscheck.portable.naming import Naming, UnsupportedError, clean
+from verl.crosscheck.weights.portable.held import held_tensors
+from verl.crosscheck.weights.portable.naming import Naming, UnsupportedError, clean
 
 
 @pytest.fixture

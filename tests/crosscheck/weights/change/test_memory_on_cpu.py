@@ -5,8 +5,8 @@
 import pytest
 import torch
 
-from verl.crosscheck.weights import memory
-from verl.crosscheck.weights.memory import Part, WeightMemory
+from verl.crosscheck.weights.change import memory
+from verl.crosscheck.weights.change.memory import Part, WeightMemory
 from verl.crosscheck.weights.shards import Shard
 
 

@@ -9,10 +9,11 @@ import torch
 from torch import nn
 
 from verl.crosscheck.evidence.step import TensorChange
-from verl.crosscheck.weights import calls, on_worker
+from verl.crosscheck.weights import calls
+from verl.crosscheck.weights.change import on_worker
 from verl.crosscheck.weights.detail import ChangeDetail
-from verl.crosscheck.weights.memory import Part
-from verl.crosscheck.weights.watch import WeightWatch, combine
+from verl.crosscheck.weights.change.memory import Part
+from verl.crosscheck.weights.change.watch import WeightWatch, combine
 
 
 class Actor:

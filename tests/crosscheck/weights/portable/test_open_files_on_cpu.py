@@ -10,11 +10,11 @@ import torch
 from torch import nn
 
 from verl.crosscheck.errors import DamagedError
-from verl.crosscheck.portable import loading, saving, transfer
-from verl.crosscheck.portable.folder import Folder
-from verl.crosscheck.portable.held import held_tensors
-from verl.crosscheck.portable.open_files import MAX_OPEN, OpenFiles
-from verl.crosscheck.portable.placing import PlaceWriter, plan
+from verl.crosscheck.weights.portable import loading, saving, transfer
+from verl.crosscheck.weights.portable.folder import Folder
+from verl.crosscheck.weights.portable.held import held_tensors
+from verl.crosscheck.weights.portable.open_files import MAX_OPEN, OpenFiles
+from verl.crosscheck.weights.portable.placing import PlaceWriter, plan
 
 LAYERS = 3 * MAX_OPEN
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 
 from verl.crosscheck.errors import MismatchError
-from verl.crosscheck.portable.manifest import Entry, Manifest, dtype_name
-from verl.crosscheck.portable.naming import Kind
+from verl.crosscheck.weights.portable.manifest import Entry, Manifest, dtype_name
+from verl.crosscheck.weights.portable.naming import Kind
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from verl.crosscheck.portable.transfer import Loaded
+from verl.crosscheck.weights.portable.transfer import Loaded
 
 
 class Notices:

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from verl.crosscheck.portable.checksum import MASK
-from verl.crosscheck.portable.manifest import Entry
+from verl.crosscheck.weights.portable.checksum import MASK
+from verl.crosscheck.weights.portable.manifest import Entry
 
 
 @dataclass(frozen=True)

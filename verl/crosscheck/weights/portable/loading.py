@@ -15,13 +15,13 @@ from torch import nn
 from torch.autograd.graph import increment_version
 
 from verl.crosscheck.errors import DamagedError
-from verl.crosscheck.portable.checksum import bits, checksum
-from verl.crosscheck.portable.folder import Folder
-from verl.crosscheck.portable.held import Held, held_tensors
-from verl.crosscheck.portable.manifest import Entry
-from verl.crosscheck.portable.matching import Known, match
-from verl.crosscheck.portable.saving import part_of
-from verl.crosscheck.portable.sums import PartSum
+from verl.crosscheck.weights.portable.checksum import bits, checksum
+from verl.crosscheck.weights.portable.folder import Folder
+from verl.crosscheck.weights.portable.held import Held, held_tensors
+from verl.crosscheck.weights.portable.manifest import Entry
+from verl.crosscheck.weights.portable.matching import Known, match
+from verl.crosscheck.weights.portable.saving import part_of
+from verl.crosscheck.weights.portable.sums import PartSum
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ import torch
 from safetensors import safe_open
 
 from verl.crosscheck.errors import DamagedError
-from verl.crosscheck.portable import writing
-from verl.crosscheck.portable.folder import Folder
-from verl.crosscheck.portable.manifest import STORAGE, Manifest
-from verl.crosscheck.portable.naming import UnsupportedError
-from verl.crosscheck.portable.writing import FolderWriter, name_files
+from verl.crosscheck.weights.portable import writing
+from verl.crosscheck.weights.portable.folder import Folder
+from verl.crosscheck.weights.portable.manifest import STORAGE, Manifest
+from verl.crosscheck.weights.portable.naming import UnsupportedError
+from verl.crosscheck.weights.portable.writing import FolderWriter, name_files
 
 FILE = "model-00001-of-00001.safetensors"
 
@@ -201,7 +201,7 @@ def test_a_hostile_folder_is_refused_with_the_reason(folder, case):
 
 
 def test_a_long_list_is_not_read(folder, monkeypatch):
-    monkeypatch.setattr("verl.crosscheck.portable.manifest.MAX_BYTES", 100)
+    monkeypatch.setattr("verl.crosscheck.weights.portable.manifest.MAX_BYTES", 100)
     with pytest.raises(DamagedError, match="at most 100 bytes"):
         Folder(folder)
 

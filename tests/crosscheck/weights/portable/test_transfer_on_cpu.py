@@ -13,12 +13,12 @@ from safetensors.torch import load_file
 from torch import nn
 
 from verl.crosscheck.errors import CrossCheckError, DamagedError, MismatchError, PublishError
-from verl.crosscheck.portable import asking, transfer
-from verl.crosscheck.portable.manifest import Entry
-from verl.crosscheck.portable.saving import BehindWriter, SavedRank
-from verl.crosscheck.portable.sums import PartSum, first_difference
-from verl.crosscheck.portable.transfer import load, save, support
-from verl.crosscheck.portable.writing import FolderWriter
+from verl.crosscheck.weights.portable import asking, transfer
+from verl.crosscheck.weights.portable.manifest import Entry
+from verl.crosscheck.weights.portable.saving import BehindWriter, SavedRank
+from verl.crosscheck.weights.portable.sums import PartSum, first_difference
+from verl.crosscheck.weights.portable.transfer import load, save, support
+from verl.crosscheck.weights.portable.writing import FolderWriter
 
 
 class Worker:
@@ -132,7 +132,7 @@ def no_space(*_):
 
 
 def test_a_disk_that_is_full(tmp_path, monkeypatch):
-    monkeypatch.setattr("verl.crosscheck.portable.placing.os.pwrite", no_space)
+    monkeypatch.setattr("verl.crosscheck.weights.portable.placing.os.pwrite", no_space)
     with pytest.raises(CrossCheckError, match="rank 0: OSError: .*No space left"):
         save(group(legacy(model())), tmp_path)
 

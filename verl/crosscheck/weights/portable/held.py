@@ -15,8 +15,8 @@ from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-from verl.crosscheck.portable import regions
-from verl.crosscheck.portable.naming import Kind, Naming, UnsupportedError, clean
+from verl.crosscheck.weights.portable import regions
+from verl.crosscheck.weights.portable.naming import Kind, Naming, UnsupportedError, clean
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ def held_tensors(module: nn.Module) -> list[Held]:
     """
     inner = module.module if isinstance(module, nn.parallel.DistributedDataParallel) else module
     if any(isinstance(each, FullyShardedDataParallel) for each in inner.modules()):
-        from verl.crosscheck.portable.fsdp1 import flat_tensors, is_flat
+        from verl.crosscheck.weights.portable.fsdp1 import flat_tensors, is_flat
 
         found, skipped = list(flat_tensors(inner)), is_flat(inner)
     else:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from verl.crosscheck.portable.regions import Block, Region
+from verl.crosscheck.weights.portable.regions import Block, Region
 
 MASK = (1 << 64) - 1
 _BLOCK_ELEMENTS = 1 << 20
