@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from verl.crosscheck.agreement import flatten
-from verl.crosscheck.agreement_table import new_workers
+from verl.crosscheck.agreement.compare import flatten
+from verl.crosscheck.agreement.table import new_workers
 from verl.crosscheck.errors import MismatchError
 from verl.crosscheck.exchange.session.cards import Card
 from verl.crosscheck.settings import CkptFormat

@@ -102,7 +102,7 @@ class ShareHooks:
     """The cross-check of two runs."""
 
     def __init__(self, config: Any, mode: str) -> None:
-        from verl.crosscheck.facts_adapters import trains_adapters
+        from verl.crosscheck.agreement.facts_adapters import trains_adapters
         from verl.utils.share_data import ShareDataTest
 
         self._mode, self._config = mode, config
@@ -138,8 +138,8 @@ class ShareHooks:
         return {**{f"timing_s/{name}": seconds for name, seconds in timing_s.items()}, **self._share.metrics()}
 
     def constructed(self, trainer: Any) -> None:
-        from verl.crosscheck.facts import collect_facts
-        from verl.crosscheck.facts_adapters import critic_adapter_facts
+        from verl.crosscheck.agreement.facts import collect_facts
+        from verl.crosscheck.agreement.facts_adapters import critic_adapter_facts
 
         self._facts = {**collect_facts(trainer), **critic_adapter_facts(self._config)}
         if not self._trains_adapters:
@@ -149,7 +149,7 @@ class ShareHooks:
     def begin_at(self, global_step: int, trainer: Any) -> None:
         self._share.begin_at(global_step)
         if self._trains_adapters:  # which no worker had before
-            from verl.crosscheck.facts_adapters import adapter_facts
+            from verl.crosscheck.agreement.facts_adapters import adapter_facts
 
             self._facts["adapters"] = adapter_facts(trainer.actor_rollout_wg, global_step)
             self._tell_facts()

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from verl.crosscheck.agreement import NOT_KNOWN, Comparison, compare, flatten, require_agreement, without_length
+from verl.crosscheck.agreement.compare import NOT_KNOWN, Comparison, compare, flatten, require_agreement, without_length
 from verl.crosscheck.checkpoint_format import Choice, choose
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.console import MARK, say
@@ -20,7 +20,7 @@ from verl.crosscheck.exchange.session.own_run import OwnRun
 from verl.crosscheck.exchange.session.peer import Peer, Sighting
 from verl.crosscheck.exchange.retention import lost
 from verl.crosscheck.exchange.session.claim import OTHER, WRITES
-from verl.crosscheck.portions import portions_of, why_other_updates
+from verl.crosscheck.agreement.batch_split import portions_of, why_other_updates
 from verl.crosscheck.settings import CkptFormat
 from verl.trainer.config.config import TrainerConfig
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from verl.crosscheck import resuming
 from verl.crosscheck.actor_files import ActorFiles, load_checked
-from verl.crosscheck.agreement import compare, require_agreement, without_length
+from verl.crosscheck.agreement.compare import compare, require_agreement, without_length
 from verl.crosscheck.answers import load_answer
 from verl.crosscheck.console import MARK, failure_told, say
 from verl.crosscheck.errors import DamagedError, DirectoryError

@@ -12,10 +12,10 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from verl.crosscheck.agreement import flatten
-from verl.crosscheck.agreement_table import new_workers
-from verl.crosscheck.facts_model import configuration_of
-from verl.crosscheck.portions import portions_of
+from verl.crosscheck.agreement.compare import flatten
+from verl.crosscheck.agreement.table import new_workers
+from verl.crosscheck.agreement.facts_model import configuration_of
+from verl.crosscheck.agreement.batch_split import portions_of
 from verl.utils.torch_dtypes import PrecisionType
 
 ROLLOUT, ACTOR = "actor_rollout_ref.rollout", "actor_rollout_ref.actor"

@@ -151,7 +151,7 @@ class ShareDataTest:
             side.begin_training(actor)
 
     def tell_facts(self, facts: Mapping[str, Any]) -> None:
-        """Tell the other run what it compares besides the configuration; see `verl.crosscheck.facts`."""
+        """Tell the other run what it compares besides the configuration; see `verl.crosscheck.agreement.facts`."""
         if isinstance(side := self._configured(), LiveSide):
             side.run.tell_facts(facts)
 

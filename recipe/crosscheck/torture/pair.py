@@ -28,7 +28,7 @@ from recipe.crosscheck.torture.points import Watch
 from recipe.crosscheck.torture.toy import Course
 from recipe.crosscheck.torture.zygote import Child, fork
 from verl.crosscheck import runs
-from verl.crosscheck.agreement import compare
+from verl.crosscheck.agreement.compare import compare
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.errors import CrossCheckError
 from verl.crosscheck.exchange import filesystem, layout

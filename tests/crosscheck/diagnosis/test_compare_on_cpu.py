@@ -16,7 +16,7 @@ from verl.crosscheck.diagnosis.findings import Aspect, State
 from verl.crosscheck.diagnosis.limits import profile
 from verl.crosscheck.diagnosis.training_checks import OWN_STATE
 from verl.crosscheck.evidence.step import MASK, REF, ROLLOUT, TRAIN, Detail, TensorChange
-from verl.crosscheck.portions import Portions
+from verl.crosscheck.agreement.batch_split import Portions
 
 LIMITS = profile("dense_bf16")
 AGREE, DIFFER, MISSING = State.AGREE, State.DIFFER, State.MISSING

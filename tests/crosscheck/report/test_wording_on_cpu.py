@@ -15,7 +15,7 @@ import pytest
 
 import verl.crosscheck.report
 from recipe.crosscheck.synthetic_evidence import Plan, evidence_of_step
-from verl.crosscheck import agreement_table
+from verl.crosscheck.agreement.compare import table
 from verl.crosscheck.diagnosis import limits, training_checks
 from verl.crosscheck.diagnosis.compare import compare_step
 from verl.crosscheck.diagnosis.findings import Aspect, Phase, State, Sureness
@@ -132,7 +132,7 @@ def test_reasons_that_comparing_gives_are_translated():
 
 
 def test_reasons_for_allowed_differences_are_translated():
-    assert not [rule.reason for rule in agreement_table.TABLE if not IS_CHINESE.search(translated(rule.reason))]
+    assert not [rule.reason for rule in table.TABLE if not IS_CHINESE.search(translated(rule.reason))]
 
 
 def test_missing_reasons_in_the_source_are_translated():

@@ -7,14 +7,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from verl.crosscheck.agreement import flatten
+from verl.crosscheck.agreement.compare import flatten
 from verl.crosscheck.checkpoint_format import choose
 from verl.crosscheck.cli.doctor_checks import Check, Verdict
 from verl.crosscheck.errors import CrossCheckError, MismatchError
 from verl.crosscheck.exchange.session.claim import cards
 from verl.crosscheck.exchange.session.cards import Card
 from verl.crosscheck.exchange.session.claim import OTHER, current_session
-from verl.crosscheck.portions import portions_of, why_other_updates
+from verl.crosscheck.agreement.batch_split import portions_of, why_other_updates
 
 
 def pair_checks(root: Path) -> Iterator[Check]:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from verl.crosscheck.agreement import flatten
+from verl.crosscheck.agreement.compare import flatten
 from verl.crosscheck.cli.holdings import names_in
 from verl.crosscheck.errors import DirectoryError
 from verl.crosscheck.exchange.session.claim import cards

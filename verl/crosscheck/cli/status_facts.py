@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from verl.crosscheck.agreement import NOT_SET, Comparison, Difference, compare
+from verl.crosscheck.agreement.compare import NOT_SET, Comparison, Difference, compare
 from verl.crosscheck.cli.holdings import Holdings, holdings
 from verl.crosscheck.cli.sightings import Lookout, Run, RunState
 from verl.crosscheck.cli.summary import summary

@@ -17,7 +17,7 @@ from verl.crosscheck.diagnosis.findings import Aspect, Finding
 from verl.crosscheck.diagnosis.limits import TENSOR_WEIGHT
 from verl.crosscheck.diagnosis.rollout_checks import listed
 from verl.crosscheck.evidence.step import StepEvidence, TensorChange
-from verl.crosscheck.portions import Portions, why_other_advantages, why_other_updates
+from verl.crosscheck.agreement.batch_split import Portions, why_other_advantages, why_other_updates
 
 TINY = 1e-12
 """Differences of two numbers that are both smaller are none."""

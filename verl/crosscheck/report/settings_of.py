@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from verl.crosscheck.agreement import NOT_SET, Difference, compare
+from verl.crosscheck.agreement.compare import NOT_SET, Difference, compare
 from verl.crosscheck.errors import DamagedError
 from verl.crosscheck.exchange.session.claim import cards
 from verl.crosscheck.exchange.session.cards import Card

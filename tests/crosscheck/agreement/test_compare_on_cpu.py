@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from verl.crosscheck.agreement import (
+from verl.crosscheck.agreement.compare import (
     NOT_SET,
     VALUE_CHARS,
     Comparison,
@@ -27,7 +27,7 @@ from verl.crosscheck.agreement import (
     require_agreement,
     without_length,
 )
-from verl.crosscheck.agreement_table import TABLE, UNSET_MEANS, Rule, Scope
+from verl.crosscheck.agreement.table import TABLE, UNSET_MEANS, Rule, Scope
 from verl.crosscheck.errors import AgreementError
 from verl.crosscheck.overrides import assignment
 from verl.crosscheck.redaction import LEFT_OUT

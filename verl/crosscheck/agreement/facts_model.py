@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Facts of a model and of its tokenizer: what two runs must have in common to start from the same policy.
 
-Called by `verl.crosscheck.facts`. Reads a few kilobytes of a model's folder, and no network.
+Called by `verl.crosscheck.agreement.facts`. Reads a few kilobytes of a model's folder, and no network.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from verl.crosscheck.agreement import NOT_KNOWN
+from verl.crosscheck.agreement.compare import NOT_KNOWN
 from verl.crosscheck.redaction import without_secrets
 
 NOT_OF_THE_SHAPE = frozenset(

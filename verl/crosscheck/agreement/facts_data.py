@@ -1,6 +1,6 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""Facts of the data: how many rows, and which come first. Called by `verl.crosscheck.facts`.
+"""Facts of the data: how many rows, and which come first. Called by `verl.crosscheck.agreement.facts`.
 
 The order is looked up in a twin of the sampler with a twin of its random state, so that the run's own order stays as
 it is; of a sampler that no twin can be made of, the order is not known. Rows are read by column from the table behind
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
-from verl.crosscheck.agreement import NOT_KNOWN
+from verl.crosscheck.agreement.compare import NOT_KNOWN
 from verl.crosscheck.identity import Prompts, digest
 
 BATCHES = 2

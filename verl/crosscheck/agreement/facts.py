@@ -4,7 +4,7 @@
 settings with other names in other back ends amount to.
 
 Called once in the trainer's process, before the first exchange. A fact that cannot be had is `{"not_known": reason}`.
-Compared by `verl.crosscheck.agreement.fact_differences`.
+Compared by `verl.crosscheck.agreement.compare.fact_differences`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from verl.crosscheck.agreement import NOT_KNOWN, flatten
-from verl.crosscheck.agreement_table import has_critic
-from verl.crosscheck.facts_data import data_facts
-from verl.crosscheck.facts_model import config_of_folder, model_facts, tokenizer_facts
+from verl.crosscheck.agreement.compare import NOT_KNOWN, flatten
+from verl.crosscheck.agreement.table import has_critic
+from verl.crosscheck.agreement.facts_data import data_facts
+from verl.crosscheck.agreement.facts_model import config_of_folder, model_facts, tokenizer_facts
 
 __all__ = [
     "collect_facts",

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from math import ceil
 from typing import Any
 
-from verl.crosscheck.agreement_table import has_critic, new_workers, splits_evenly
+from verl.crosscheck.agreement.table import has_critic, new_workers, splits_evenly
 
 ACTOR = "actor_rollout_ref.actor"
 

@@ -4,7 +4,7 @@
 
 import pytest
 
-from verl.crosscheck.portions import Portions, portions_of, why_other_advantages, why_other_updates
+from verl.crosscheck.agreement.batch_split import Portions, portions_of, why_other_advantages, why_other_updates
 
 ACTOR = "actor_rollout_ref.actor"
 

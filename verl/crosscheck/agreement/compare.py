@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether two runs are set up to compute the same thing: their resolved configurations and their facts, side by side.
 
-A configuration is what `verl.crosscheck.redaction` left of it, facts are what `verl.crosscheck.facts` found out; both
-are plain JSON. Which keys may differ says `verl.crosscheck.agreement_table`. What was not compared is said, never
+A configuration is what `verl.crosscheck.redaction` left of it, facts are what `verl.crosscheck.agreement.facts` found out; both
+are plain JSON. Which keys may differ says `verl.crosscheck.agreement.table`. What was not compared is said, never
 taken for equal. Called before the first exchange; knows nothing of files, Ray or Hydra.
 """
 
@@ -17,7 +17,7 @@ from enum import Enum
 from itertools import groupby
 from typing import Any
 
-from verl.crosscheck.agreement_table import Situation, allowing_rule, meaning_of_unset
+from verl.crosscheck.agreement.table import Situation, allowing_rule, meaning_of_unset
 from verl.crosscheck.errors import AgreementError
 from verl.crosscheck.overrides import assignment, removal
 from verl.crosscheck.redaction import is_left_out

@@ -13,7 +13,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from verl.crosscheck.agreement import NOT_KNOWN
+from verl.crosscheck.agreement.compare import NOT_KNOWN
 from verl.crosscheck.weights.portable import on_worker
 from verl.crosscheck.weights.portable.asking import ask_all
 from verl.crosscheck.weights.portable.sums import totals

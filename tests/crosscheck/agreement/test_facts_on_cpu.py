@@ -22,8 +22,8 @@ from torchdata.stateful_dataloader.sampler import RandomSampler
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerFast
 
 from recipe.crosscheck.make_data import write
-from verl.crosscheck.agreement import NOT_KNOWN, fact_differences
-from verl.crosscheck.facts import (
+from verl.crosscheck.agreement.compare import NOT_KNOWN, fact_differences
+from verl.crosscheck.agreement.facts import (
     collect_facts,
     data_facts,
     file_facts,
@@ -32,7 +32,7 @@ from verl.crosscheck.facts import (
     sampling_facts,
     tokenizer_facts,
 )
-from verl.crosscheck.facts_model import SAMPLED_TENSORS
+from verl.crosscheck.agreement.facts_model import SAMPLED_TENSORS
 from verl.crosscheck.identity import Prompts, digest
 from verl.trainer.ppo.ray_trainer import RayPPOTrainer
 
