@@ -5,7 +5,7 @@
 import torch
 from tensordict import TensorDict
 
-from verl.crosscheck.step_evidence import Observed
+from verl.crosscheck.run.observe.gather import Observed
 from verl.protocol import DataProto
 
 

@@ -26,7 +26,7 @@ from verl.crosscheck.diagnosis.compare import compare_step
 from verl.crosscheck.diagnosis.limits import limits_for
 from verl.crosscheck.evidence import files
 from verl.crosscheck.evidence.step import Detail, StepEvidence
-from verl.crosscheck.step_evidence import About, Observed, gather
+from verl.crosscheck.run.observe.gather import About, Observed, gather
 from verl.protocol import DataProto
 from verl.trainer.config import TrainerConfig
 

@@ -279,7 +279,7 @@ def measure_hand_off(setting: Setting) -> Figures:
     Both processes read the system's one monotonic clock.
     """
     from verl.crosscheck.exchange.layout import Layout
-    from verl.crosscheck.rollouts import identify_call, save_rollout
+    from verl.crosscheck.run.rollouts import identify_call, save_rollout
 
     batch, layout = rollout_batch(HAND_OFF_ROWS), Layout(setting.scratch)
     command = [sys.executable, __file__, "--consume-from", str(setting.scratch)]
@@ -301,7 +301,7 @@ def consume(directory: Path) -> None:
     """Runs in the child: waits for each rollout, loads it, and prints when it had it."""
     from verl.crosscheck.exchange.layout import Layout
     from verl.crosscheck.exchange.session.wait import Wait
-    from verl.crosscheck.rollouts import identify_call, load_rollout
+    from verl.crosscheck.run.rollouts import identify_call, load_rollout
 
     own, layout, wait = rollout_batch(HAND_OFF_ROWS), Layout(directory), Wait(60.0, lambda waiting: None)
     sys.stdout.write("ready\n")

@@ -38,7 +38,7 @@ def overrides(moment: str, index: int) -> list[str]:
 
 def install() -> None:
     """Wait for the moment, in a process of a run."""
-    from verl.crosscheck import live
+    from verl.crosscheck.run import live
     from verl.crosscheck.exchange import filesystem
     from verl.crosscheck.exchange.session.own_run import OwnRun
 

@@ -16,7 +16,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from verl.crosscheck.startup import validate
+from verl.crosscheck.run.startup import validate
 from verl.trainer.config import TrainerConfig
 from verl.utils.config import omega_conf_to_dataclass, validate_config
 

@@ -13,8 +13,8 @@ from _verl_overlay import inherit
 
 inherit(globals())
 
-from verl.crosscheck.runs import taking_part  # noqa: E402
-from verl.crosscheck.startup import prepare, tell_workers_of_the_terminal, validate  # noqa: E402
+from verl.crosscheck.run.participation import taking_part  # noqa: E402
+from verl.crosscheck.run.startup import prepare, tell_workers_of_the_terminal, validate  # noqa: E402
 
 _upstream_run_ppo = run_ppo
 _fit_to_device = auto_set_device
@@ -33,7 +33,7 @@ def run_ppo(config: Any, task_runner_class: Any = None) -> None:
     Raises:
         SettingsError: a `share_data*` value is not allowed, or rollout skip is on as well.
         DirectoryError: the exchange directory cannot be used by this process.
-        SessionError, AgreementError, DamagedError: see `verl.crosscheck.runs.taking_part`.
+        SessionError, AgreementError, DamagedError: see `verl.crosscheck.run.participation.taking_part`.
     """
     trainer = prepare(config)
     tell_workers_of_the_terminal()

@@ -16,8 +16,8 @@ from verl.crosscheck.console import failure_told, say
 from verl.crosscheck.errors import PublishError, SettingsError
 from verl.crosscheck.exchange.directory import open_directory
 from verl.crosscheck.identity import Call, require_same_call
-from verl.crosscheck.interception import intercept
-from verl.crosscheck.rollouts import identify_call, load_rollout, save_rollout
+from verl.crosscheck.run.interception import intercept
+from verl.crosscheck.run.rollouts import identify_call, load_rollout, save_rollout
 from verl.protocol import DataProto
 
 __all__ = ["RolloutSkip"]

@@ -17,19 +17,19 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from verl.crosscheck.actor_files import ActorFiles
+from verl.crosscheck.run.actor_files import ActorFiles
 from verl.crosscheck.clock import Clock, SystemClock
 from verl.crosscheck.console import MARK, say
 from verl.crosscheck.errors import SettingsError
 from verl.crosscheck.evidence.detail import Detail
-from verl.crosscheck.interception import intercept
-from verl.crosscheck.live import LiveSide
-from verl.crosscheck.replay import ReplaySide
+from verl.crosscheck.run.interception import intercept
+from verl.crosscheck.run.live import LiveSide
+from verl.crosscheck.run.replay import ReplaySide
 from verl.crosscheck.settings import ShareMode
-from verl.crosscheck.startup import open_exchange, validate
-from verl.crosscheck.step_evidence import Observed
-from verl.crosscheck.step_times import StepTimes
-from verl.crosscheck.witness import tell_what_is_lacking
+from verl.crosscheck.run.startup import open_exchange, validate
+from verl.crosscheck.run.observe.gather import Observed
+from verl.crosscheck.run.step_times import StepTimes
+from verl.crosscheck.run.observe.step_observer import tell_what_is_lacking
 
 __all__ = ["ShareDataTest"]
 
@@ -47,7 +47,7 @@ class ShareDataTest:
         clock: the time that waits go by.
 
     Raises:
-        SettingsError, DirectoryError: the configuration cannot be used; see `verl.crosscheck.startup`.
+        SettingsError, DirectoryError: the configuration cannot be used; see `verl.crosscheck.run.startup`.
     """
 
     print_mark = MARK

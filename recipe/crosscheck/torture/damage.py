@@ -23,8 +23,8 @@ from typing import Any
 from recipe.crosscheck.torture import toy
 from recipe.crosscheck.torture.fake_run import Disturbance, Engine, Plan, prompts
 from recipe.crosscheck.torture.toy import Course
-from verl.crosscheck import resuming
-from verl.crosscheck.answers import require_same_update
+from verl.crosscheck.run import resuming
+from verl.crosscheck.run.acceptance import require_same_update
 from verl.crosscheck.clock import ManualClock
 from verl.crosscheck.errors import CrossCheckError
 from verl.crosscheck.exchange.session.claim import cards, claim
@@ -34,8 +34,8 @@ from verl.crosscheck.exchange.documents import MAX_SIZE_BYTES
 from verl.crosscheck.exchange.layout import CHECKPOINT_MARK, MANIFEST, SESSION, RunNames
 from verl.crosscheck.exchange.manifest import read_checked
 from verl.crosscheck.exchange.publish import publish_folder, publish_json
-from verl.crosscheck.indexing import CallIndex
-from verl.crosscheck.rollouts import identify_call, load_rollout, save_rollout
+from verl.crosscheck.run.indexing import CallIndex
+from verl.crosscheck.run.rollouts import identify_call, load_rollout, save_rollout
 from verl.utils.share_data import ShareDataTest
 
 PATIENCE_S = 5

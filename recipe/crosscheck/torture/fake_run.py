@@ -26,11 +26,11 @@ from tensordict import TensorDict
 
 from recipe.crosscheck.torture import toy
 from recipe.crosscheck.torture.toy import Course
-from verl.crosscheck import resuming, runs
-from verl.crosscheck.checkpoints import actor_about
+from verl.crosscheck.run import resuming, participation
+from verl.crosscheck.run.checkpoints import actor_about
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.exchange import filesystem
-from verl.crosscheck.startup import prepare
+from verl.crosscheck.run.startup import prepare
 from verl.protocol import DataProto
 from verl.utils.share_data import ShareDataTest
 
@@ -233,7 +233,7 @@ def run(plan: Plan, disturbance: Disturbance | None = None, clock: Clock | None 
     plan.own.mkdir(parents=True, exist_ok=True)
     config = plan.config()
     if clock is None:
-        with runs.taking_part(config, prepare(config)):
+        with participation.taking_part(config, prepare(config)):
             return _train(plan, config, ShareDataTest(config), disturbance)
     return _train(plan, config, ShareDataTest(config, clock), disturbance)
 

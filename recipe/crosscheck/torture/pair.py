@@ -27,7 +27,7 @@ from recipe.crosscheck.torture.fake_run import OUTCOME, TRACKER, Disturbance, Pl
 from recipe.crosscheck.torture.points import Watch
 from recipe.crosscheck.torture.toy import Course
 from recipe.crosscheck.torture.zygote import Child, fork
-from verl.crosscheck import runs
+from verl.crosscheck.run import participation
 from verl.crosscheck.agreement.compare import compare
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.errors import CrossCheckError
@@ -101,7 +101,7 @@ class Pair:
             (plan.own / outcome).unlink()
 
         def work() -> None:
-            runs.Heartbeat = _quick_heartbeat  # type: ignore[misc, assignment]
+            participation.Heartbeat = _quick_heartbeat  # type: ignore[misc, assignment]
             setup()
             if isinstance(disturbance, Watch):
                 with filesystem.replaced(disturbance.disk(plan)):
@@ -238,10 +238,10 @@ def new_pair(
 
 def warm_up() -> None:
     """Has the parent do once what each of a thousand runs would do again, and what takes most of a run's start."""
-    runs.read_installation = functools.cache(runs.read_installation)
-    runs.installed_versions = functools.cache(runs.installed_versions)
-    runs.read_installation()
-    runs.installed_versions()
+    participation.read_installation = functools.cache(participation.read_installation)
+    participation.installed_versions = functools.cache(participation.installed_versions)
+    participation.read_installation()
+    participation.installed_versions()
     config = OmegaConf.to_container(Plan("ckpt", Path("/"), Path("/"), Course(1), {}).config())
     compare(config, config, {}, {})
     torch.set_num_threads(1)

@@ -23,7 +23,7 @@ from types import CodeType
 from typing import Any, TypeVar
 
 from recipe.crosscheck.torture.fake_run import Disturbance, Plan
-from verl.crosscheck import live, meeting, resuming, rollouts
+from verl.crosscheck.run import live, partner_checks, resuming, rollouts
 from verl.crosscheck.exchange import artefacts, publish
 from verl.crosscheck.exchange.session.claim import heartbeat, own_run, claim, wait
 from verl.crosscheck.exchange.filesystem import Filesystem
@@ -42,8 +42,8 @@ PHASES: dict[CodeType, str] = {
         (live.LiveSide._load, "load ckpt"),
         (live.LiveSide.load_rollout, "load rollout"),
         (live.LiveSide._delete_old, "delete"),
-        (meeting.Meeting.look_around, "agree"),
-        (meeting.Meeting.require_agreement, "agree"),
+        (partner_checks.Meeting.look_around, "agree"),
+        (partner_checks.Meeting.require_agreement, "agree"),
         (own_run.OwnRun.tell_facts, "facts"),
         (own_run.OwnRun.report, "report"),
         (own_run.OwnRun.report_published, "announce"),

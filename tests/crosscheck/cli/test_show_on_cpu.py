@@ -14,7 +14,7 @@ from rollout_fixtures import FakeManager, make_prompts
 
 from verl.crosscheck.exchange.publish import publish_file
 from verl.crosscheck.exchange.record.record import Record, write_record
-from verl.crosscheck.rollouts import identify_call, save_rollout
+from verl.crosscheck.run.rollouts import identify_call, save_rollout
 
 MODEL = Path(__file__).parents[3] / "recipe" / "crosscheck" / "model"
 DIGITS = [3, 4, 5]

@@ -16,7 +16,7 @@ from verl.crosscheck.evidence.step import Detail, TensorChange
 from verl.crosscheck.exchange import layout
 from verl.crosscheck.exchange.publish import publish_file
 from verl.crosscheck.exchange.record.record import Record, write_record
-from verl.crosscheck.step_evidence import About, gather
+from verl.crosscheck.run.observe.gather import About, gather
 
 
 def make_evidence(detail=Detail.TOKENS, **observed):

@@ -24,7 +24,7 @@ from verl.crosscheck.diagnosis.reasons import Because, Next
 from verl.crosscheck.report.model import Cell
 from verl.crosscheck.report.wording import words_of
 from verl.crosscheck.report.wording.zh_told import translated
-from verl.crosscheck.step_evidence import WITHOUT
+from verl.crosscheck.run.observe.gather import WITHOUT
 
 ENGLISH, CHINESE = words_of("en"), words_of("zh")
 IS_CHINESE = re.compile(r"[\u4e00-\u9fff]")

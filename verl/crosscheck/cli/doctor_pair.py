@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from verl.crosscheck.agreement.compare import flatten
-from verl.crosscheck.checkpoint_format import choose
+from verl.crosscheck.run.ckpt_format import choose
 from verl.crosscheck.cli.doctor_checks import Check, Verdict
 from verl.crosscheck.errors import CrossCheckError, MismatchError
 from verl.crosscheck.exchange.session.claim import cards

@@ -23,7 +23,7 @@ from verl.crosscheck.exchange.record.record import Record, write_record
 from verl.crosscheck.exchange.retention import NEVER_DELETED, lost, removable
 from verl.crosscheck.exchange.session.claim import OTHER, WRITES, current_session
 from verl.crosscheck.identity import CallKind
-from verl.crosscheck.indexing import Asked, CallIndex, place
+from verl.crosscheck.run.indexing import Asked, CallIndex, place
 
 SILENCE_S = 180.0
 MODES = st.sampled_from(["ckpt", "rollout"])

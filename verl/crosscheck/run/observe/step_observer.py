@@ -11,16 +11,16 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from verl.crosscheck.actor_files import ActorFiles, Load
+from verl.crosscheck.run.actor_files import ActorFiles, Load
 from verl.crosscheck.console import MARK, say
 from verl.crosscheck.evidence.step import StepEvidence
 from verl.crosscheck.exchange.session.claim import Place
-from verl.crosscheck.live_comparison import LiveComparison
-from verl.crosscheck.recording import Recorder
-from verl.crosscheck.sampling import sampling_of
+from verl.crosscheck.run.observe.live_comparison import LiveComparison
+from verl.crosscheck.run.observe.recorder import Recorder
+from verl.crosscheck.run.observe.sampling import sampling_of
 from verl.crosscheck.settings import CkptFormat, ShareMode
-from verl.crosscheck.step_evidence import Observed
-from verl.crosscheck.step_times import StepTimes
+from verl.crosscheck.run.observe.gather import Observed
+from verl.crosscheck.run.step_times import StepTimes
 from verl.crosscheck.weights.detail import ChangeDetail
 from verl.crosscheck.weights.sync import EngineDigests, EngineWeights
 from verl.crosscheck.weights.change.watch import WeightWatch

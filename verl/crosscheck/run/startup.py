@@ -12,7 +12,7 @@ from typing import Any
 from omegaconf import OmegaConf, open_dict, read_write
 
 from verl.crosscheck.agreement.compare import flatten
-from verl.crosscheck.checkpoint_format import KEY, why_not_portable
+from verl.crosscheck.run.ckpt_format import KEY, why_not_portable
 from verl.crosscheck.console import COLOUR_VARIABLE
 from verl.crosscheck.errors import SettingsError
 from verl.crosscheck.exchange.directory import open_directory

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from omegaconf import OmegaConf
 
-from verl.crosscheck.actor_files import ActorFiles
-from verl.crosscheck.startup import prepare
+from verl.crosscheck.run.actor_files import ActorFiles
+from verl.crosscheck.run.startup import prepare
 
 if TYPE_CHECKING:
     import torch
@@ -120,7 +120,7 @@ class ShareHooks:
             self._entropies_BT = computed[0].batch["entropys"]
 
     def exchange_actor(self, updated: Updated) -> dict[str, float]:
-        from verl.crosscheck.step_evidence import Observed
+        from verl.crosscheck.run.observe.gather import Observed
 
         entropies_BT, self._entropies_BT = self._entropies_BT, None
         observed = Observed(
@@ -171,7 +171,7 @@ def hooks_for(config: Any) -> Hooks:
     """The hooks that a run's whole configuration asks for.
 
     Raises:
-        SettingsError, DirectoryError: see `verl.crosscheck.startup.prepare`.
+        SettingsError, DirectoryError: see `verl.crosscheck.run.startup.prepare`.
     """
     trainer = prepare(config)
     mode = trainer.share_mode

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from verl.crosscheck.agreement.compare import NOT_KNOWN, Comparison, compare, flatten, require_agreement, without_length
-from verl.crosscheck.checkpoint_format import Choice, choose
+from verl.crosscheck.run.ckpt_format import Choice, choose
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.console import MARK, say
 from verl.crosscheck.errors import DamagedError, ResumeError, SettingsError

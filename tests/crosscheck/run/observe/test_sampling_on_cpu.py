@@ -4,7 +4,7 @@
 
 import pytest
 
-from verl.crosscheck.sampling import sampling_of
+from verl.crosscheck.run.observe.sampling import sampling_of
 
 
 def of(max_model_len=None, strategy="fsdp2", implementation="auto"):

@@ -21,7 +21,7 @@ from typing import Any
 
 from omegaconf import OmegaConf, open_dict, read_write
 
-from verl.crosscheck.checkpoints import device_of, world_size_of
+from verl.crosscheck.run.checkpoints import device_of, world_size_of
 from verl.crosscheck.clock import Clock, SystemClock
 from verl.crosscheck.console import MARK, say
 from verl.crosscheck.errors import SettingsError
@@ -30,9 +30,9 @@ from verl.crosscheck.exchange.session.heartbeat import Heartbeat
 from verl.crosscheck.exchange.session.own_run import OwnRun, attach, open_run
 from verl.crosscheck.exchange.session.processes import this_process
 from verl.crosscheck.installation import installed_versions, read_installation
-from verl.crosscheck.meeting import Meeting
+from verl.crosscheck.run.partner_checks import Meeting
 from verl.crosscheck.redaction import text_without_secrets, without_secrets
-from verl.crosscheck.resuming import start_of
+from verl.crosscheck.run.resuming import start_of
 from verl.crosscheck.settings import RUN_KEY, ShareMode
 from verl.trainer.config.config import TrainerConfig
 

@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from verl.crosscheck import resuming
-from verl.crosscheck.actor_files import ActorFiles, Save, load_checked
-from verl.crosscheck.answers import load_answer
+from verl.crosscheck.run import resuming
+from verl.crosscheck.run.actor_files import ActorFiles, Save, load_checked
+from verl.crosscheck.run.acceptance import load_answer
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.console import MARK, failure_told, say
 from verl.crosscheck.errors import CrossCheckError, DamagedError, PublishError
@@ -26,14 +26,14 @@ from verl.crosscheck.exchange.retention import removable
 from verl.crosscheck.exchange.session.claim import WRITES
 from verl.crosscheck.exchange.session.wait import Wait, Waiting
 from verl.crosscheck.identity import Call, CallKind
-from verl.crosscheck.indexing import Asked, CallIndex, place
-from verl.crosscheck.meeting import Meeting
-from verl.crosscheck.rollouts import identify_call, save_rollout
-from verl.crosscheck.runs import own_run
+from verl.crosscheck.run.indexing import Asked, CallIndex, place
+from verl.crosscheck.run.partner_checks import Meeting
+from verl.crosscheck.run.rollouts import identify_call, save_rollout
+from verl.crosscheck.run.participation import own_run
 from verl.crosscheck.settings import CkptFormat, ShareMode
-from verl.crosscheck.step_evidence import Observed
-from verl.crosscheck.step_times import StepTimes
-from verl.crosscheck.witness import Witness
+from verl.crosscheck.run.observe.gather import Observed
+from verl.crosscheck.run.step_times import StepTimes
+from verl.crosscheck.run.observe.step_observer import Witness
 from verl.protocol import DataProto
 from verl.trainer.config.config import TrainerConfig
 

@@ -11,7 +11,7 @@ from verl.crosscheck.exchange import artefacts
 from verl.crosscheck.exchange.session.claim import cards
 from verl.crosscheck.exchange.session.cards import Start
 from verl.crosscheck.identity import CallKind
-from verl.crosscheck.indexing import Asked, CallIndex, place
+from verl.crosscheck.run.indexing import Asked, CallIndex, place
 from verl.utils.share_data import ShareDataTest
 
 

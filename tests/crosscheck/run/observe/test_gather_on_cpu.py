@@ -8,7 +8,7 @@ import torch
 from evidence_fixtures import make_batch, make_observed
 
 from verl.crosscheck.evidence.step import MASK, REF, ROLLOUT, TRAIN, Detail
-from verl.crosscheck.step_evidence import WITHOUT, About, gather
+from verl.crosscheck.run.observe.gather import WITHOUT, About, gather
 
 PROMPTS, RESPONSES = [[1, 2], [3], [4, 5]], [[7, 8, 9], [7], [6, 6]]
 

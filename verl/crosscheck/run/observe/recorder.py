@@ -21,8 +21,8 @@ from verl.crosscheck.exchange import filesystem
 from verl.crosscheck.exchange.session.claim import Place
 from verl.crosscheck.redaction import text_without_secrets
 from verl.crosscheck.settings import CkptFormat
-from verl.crosscheck.step_evidence import About, Observed, gather
-from verl.crosscheck.step_times import StepTimes
+from verl.crosscheck.run.observe.gather import About, Observed, gather
+from verl.crosscheck.run.step_times import StepTimes
 
 T = TypeVar("T")
 

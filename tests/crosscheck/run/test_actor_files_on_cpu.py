@@ -8,7 +8,7 @@ import zipfile
 import pytest
 import torch
 
-from verl.crosscheck.actor_files import ActorFiles, load_checked
+from verl.crosscheck.run.actor_files import ActorFiles, load_checked
 from verl.crosscheck.errors import DamagedError, MismatchError, SettingsError
 from verl.crosscheck.exchange.publish import publish_folder
 

@@ -16,7 +16,7 @@ from verl.crosscheck.evidence.lookup import load_of_step
 from verl.crosscheck.evidence.step import StepEvidence
 from verl.crosscheck.exchange.publish import publish_json
 from verl.crosscheck.exchange.session.claim import Place
-from verl.crosscheck.recording import Recorder, ensure_folder
+from verl.crosscheck.run.observe.recorder import Recorder, ensure_folder
 from verl.crosscheck.report.live_line import live_line
 from verl.crosscheck.settings import ShareMode
 

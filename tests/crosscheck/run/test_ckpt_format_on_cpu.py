@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from verl.crosscheck.checkpoint_format import choose, sharding_of, why_not_portable
+from verl.crosscheck.run.ckpt_format import choose, sharding_of, why_not_portable
 from verl.crosscheck.errors import MismatchError
 from verl.crosscheck.exchange.session.cards import Card, Start
 from verl.crosscheck.settings import CkptFormat

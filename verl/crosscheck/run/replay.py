@@ -10,23 +10,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from verl.crosscheck import resuming
-from verl.crosscheck.actor_files import ActorFiles, load_checked
+from verl.crosscheck.run import resuming
+from verl.crosscheck.run.actor_files import ActorFiles, load_checked
 from verl.crosscheck.agreement.compare import compare, require_agreement, without_length
-from verl.crosscheck.answers import load_answer
+from verl.crosscheck.run.acceptance import load_answer
 from verl.crosscheck.console import MARK, failure_told, say
 from verl.crosscheck.errors import DamagedError, DirectoryError
 from verl.crosscheck.exchange import artefacts
 from verl.crosscheck.exchange.session.claim import cards
 from verl.crosscheck.exchange.session.claim import OTHER, locate
 from verl.crosscheck.identity import Call
-from verl.crosscheck.indexing import Asked, CallIndex, place
-from verl.crosscheck.live import asked_of
-from verl.crosscheck.rollouts import identify_call
-from verl.crosscheck.runs import card_of
+from verl.crosscheck.run.indexing import Asked, CallIndex, place
+from verl.crosscheck.run.live import asked_of
+from verl.crosscheck.run.rollouts import identify_call
+from verl.crosscheck.run.participation import card_of
 from verl.crosscheck.settings import ShareMode
-from verl.crosscheck.step_evidence import Observed
-from verl.crosscheck.step_times import StepTimes
+from verl.crosscheck.run.observe.gather import Observed
+from verl.crosscheck.run.step_times import StepTimes
 from verl.protocol import DataProto
 from verl.trainer.config.config import TrainerConfig
 
