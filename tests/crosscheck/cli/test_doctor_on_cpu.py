@@ -9,8 +9,8 @@ import socket
 
 import pytest
 
-from verl.crosscheck.cli import doctor_checks, doctor_notes
-from verl.crosscheck.cli.doctor_checks import Bench, Verdict, run_checks
+from verl.crosscheck.inspection import doctor_checks, doctor_notes
+from verl.crosscheck.inspection.doctor_checks import Bench, Verdict, run_checks
 from verl.crosscheck.clock import ManualClock
 from verl.crosscheck.exchange import filesystem
 from verl.crosscheck.exchange.filesystem import Filesystem

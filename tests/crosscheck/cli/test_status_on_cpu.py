@@ -8,8 +8,8 @@ import shutil
 
 import pytest
 
-from verl.crosscheck.cli import sightings, status_facts
-from verl.crosscheck.cli.sightings import Lookout, RunState
+from verl.crosscheck.inspection import run_state, status
+from verl.crosscheck.inspection.run_state import Lookout, RunState
 from verl.crosscheck.clock import ManualClock
 from verl.crosscheck.exchange.session.cards import Start
 from verl.crosscheck.exchange.session.heartbeat import beat
@@ -22,7 +22,7 @@ def by_mode(found):
 def look(pair, clock=None, wait_s=0.0, wall_s=None):
     clock = clock or ManualClock()
     lookout = Lookout(clock, wall_s) if wall_s else Lookout(clock)
-    return status_facts.Observer(pair.root, clock, wait_s, lookout).look()
+    return status.Observer(pair.root, clock, wait_s, lookout).look()
 
 
 def states(found):
@@ -125,7 +125,7 @@ def test_fresh_files_of_another_host_need_no_second_look(pair):
     pair.start("ckpt", "elsewhere")
     clock = ManualClock()
     found = look(pair, clock, wait_s=60.0)
-    assert (states(found)[0], found.runs[0].evidence) == (RunState.STARTING, sightings.Evidence.FILE_TIMES)
+    assert (states(found)[0], found.runs[0].evidence) == (RunState.STARTING, run_state.Evidence.FILE_TIMES)
     assert clock.sleeps_s == []
 
 
@@ -135,7 +135,7 @@ def test_old_files_are_watched_and_a_heartbeat_settles_it(pair):
     pair.age(a, 3600)
     clock = ManualClock({4.0: lambda: beat(a.place.names.heartbeat, 7)})
     found = look(pair, clock, wait_s=6.0)
-    assert (states(found)[0], found.runs[0].evidence) == (RunState.RUNNING, sightings.Evidence.WATCHED)
+    assert (states(found)[0], found.runs[0].evidence) == (RunState.RUNNING, run_state.Evidence.WATCHED)
     assert found.runs[0].last_sign_s <= 0.25
     assert not found.attention
     assert 4.0 <= clock.monotonic_s() <= 4.5

@@ -4,8 +4,8 @@
 
 import pytest
 
-from verl.crosscheck.cli.sightings import Run, RunState
-from verl.crosscheck.cli.summary import summary
+from verl.crosscheck.inspection.run_state import Run, RunState
+from verl.crosscheck.inspection.summary import summary
 
 WAITS = Run("ckpt", RunState.RUNNING, number=1, phase="waiting for ckpt_3", phase_s=12.0, global_step=4)
 TRAINS = Run("rollout", RunState.RUNNING, number=1, phase="training", phase_s=3.0, global_step=4, host="npu-7")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from verl.crosscheck.cli.holdings import Holdings
-from verl.crosscheck.cli.sightings import Run, RunState
-from verl.crosscheck.cli.status_facts import Status
+from verl.crosscheck.inspection.directory_contents import Holdings
+from verl.crosscheck.inspection.run_state import Run, RunState
+from verl.crosscheck.inspection.status import Status
 from verl.crosscheck.clock import ManualClock
 from verl.crosscheck.pair import watch
 from verl.crosscheck.pair.commands import parse

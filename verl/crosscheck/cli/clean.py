@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from verl.crosscheck.cli.clean_plan import Item, Plan, carry_out, plan, require_all_ended
+from verl.crosscheck.inspection.clean_plan import Item, Plan, carry_out, plan, require_all_ended
 from verl.crosscheck.cli.terminal import (
     ATTENTION,
     FolderArgument,

@@ -17,12 +17,12 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from verl.crosscheck.cli import doctor_notes
-from verl.crosscheck.cli.doctor_checks import Bench, Check, Verdict, file_clock_s, run_checks, scratch
-from verl.crosscheck.cli.doctor_notes import Found, Note
-from verl.crosscheck.cli.doctor_pair import pair_checks
-from verl.crosscheck.cli.estimate import CHECKPOINT_BYTES, PORTABLE_BYTES, Estimate, estimate, parameters_of
-from verl.crosscheck.cli.mounts import Mount, mount_of
+from verl.crosscheck.inspection import doctor_notes
+from verl.crosscheck.inspection.doctor_checks import Bench, Check, Verdict, file_clock_s, run_checks, scratch
+from verl.crosscheck.inspection.doctor_notes import Found, Note
+from verl.crosscheck.inspection.doctor_pair import pair_checks
+from verl.crosscheck.inspection.estimate import CHECKPOINT_BYTES, PORTABLE_BYTES, Estimate, estimate, parameters_of
+from verl.crosscheck.inspection.mounts import Mount, mount_of
 from verl.crosscheck.cli.terminal import (
     ATTENTION,
     console,

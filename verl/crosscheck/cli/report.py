@@ -102,7 +102,7 @@ def _scenario(suspect: str | None, scenario: str | None) -> int:
 
 
 def _decoder(path: str) -> Decode:
-    from verl.crosscheck.cli.record_facts import tokenizer
+    from verl.crosscheck.inspection.record_facts import tokenizer
 
     return tokenizer(path)
 

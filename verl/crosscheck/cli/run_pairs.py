@@ -18,8 +18,8 @@ from rich.live import Live
 from rich.text import Text
 
 from verl.crosscheck.cli import run_view
-from verl.crosscheck.cli.sightings import Lookout
-from verl.crosscheck.cli.status_facts import Observer, Status
+from verl.crosscheck.inspection.run_state import Lookout
+from verl.crosscheck.inspection.status import Observer, Status
 from verl.crosscheck.cli.terminal import ATTENTION, console, count, data
 from verl.crosscheck.clock import Clock, SystemClock
 from verl.crosscheck.errors import CrossCheckError, DirectoryError

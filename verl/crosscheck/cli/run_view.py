@@ -10,7 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from verl.crosscheck.cli.sightings import Run, RunState
+from verl.crosscheck.inspection.run_state import Run, RunState
 from verl.crosscheck.cli.status_view import STYLES, doing, step
 from verl.crosscheck.cli.terminal import data, duration
 from verl.crosscheck.pair.log_tail import last_words

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from verl.crosscheck.cli.show_facts import CheckpointFacts, RunFacts, folder_facts
+from verl.crosscheck.inspection.session_facts import CheckpointFacts, RunFacts, folder_facts
 from verl.crosscheck.cli.show_view import checkpoint_view, record_view, run_view, session_view
 from verl.crosscheck.cli.terminal import console, expanded, print_json, reported
 from verl.crosscheck.errors import DirectoryError
@@ -50,7 +50,7 @@ def show(path: Path, rows: int, tokenizer: str | None, settings: bool, as_json: 
 def _show_record(path: Path, rows: int, tokenizer: str | None, as_json: bool) -> None:
     if not path.exists() and not path.is_symlink():
         raise DirectoryError(f"{path}: there is no such file")
-    from verl.crosscheck.cli import record_facts  # imports torch, which takes a second
+    from verl.crosscheck.inspection import record_facts
 
     decode = record_facts.tokenizer(expanded(tokenizer)) if tokenizer else None
     facts = record_facts.record_facts(path, rows, decode)

@@ -15,12 +15,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from verl.crosscheck.cli.show_facts import CheckpointFacts, RunFacts, SessionContent, grouped
+from verl.crosscheck.inspection.session_facts import CheckpointFacts, RunFacts, SessionContent, grouped
 from verl.crosscheck.cli.terminal import count, data
 from verl.crosscheck.exchange.free_space import readable
 
 if TYPE_CHECKING:
-    from verl.crosscheck.cli.record_facts import Column, RecordFacts, Row
+    from verl.crosscheck.inspection.record_facts import Column, RecordFacts, Row
 
 _PICKLES = (
     "The tensors lie in files of torch.save (*.pt), which are Python pickles: opening one runs whatever code is in it, "

@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 from rich.live import Live
 
-from verl.crosscheck.cli.sightings import FRESH_S, Lookout
-from verl.crosscheck.cli.status_facts import Observer, Status
+from verl.crosscheck.inspection.run_state import FRESH_S, Lookout
+from verl.crosscheck.inspection.status import Observer, Status
 from verl.crosscheck.cli.status_view import view
 from verl.crosscheck.cli.terminal import (
     ATTENTION,

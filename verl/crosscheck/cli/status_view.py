@@ -14,9 +14,9 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from verl.crosscheck.cli.holdings import Holdings
-from verl.crosscheck.cli.sightings import Evidence, Run, RunState
-from verl.crosscheck.cli.status_facts import Agreement, Setting, Status
+from verl.crosscheck.inspection.directory_contents import Holdings
+from verl.crosscheck.inspection.run_state import Evidence, Run, RunState
+from verl.crosscheck.inspection.status import Agreement, Setting, Status
 from verl.crosscheck.cli.terminal import count, data, duration
 from verl.crosscheck.console import printable
 from verl.crosscheck.exchange.free_space import readable

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from verl.crosscheck.cli.sightings import Run, RunState
-from verl.crosscheck.cli.status_facts import Status
+from verl.crosscheck.inspection.run_state import Run, RunState
+from verl.crosscheck.inspection.status import Status
 from verl.crosscheck.cli.terminal import duration
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.errors import PeerFailedError, PeerSilentError, WaitTimeoutError

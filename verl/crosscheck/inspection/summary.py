@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 
-from verl.crosscheck.cli.sightings import Run, RunState
+from verl.crosscheck.inspection.run_state import Run, RunState
 from verl.crosscheck.cli.terminal import duration
 from verl.crosscheck.errors import PeerFailedError
 from verl.crosscheck.exchange.layout import kind_and_index

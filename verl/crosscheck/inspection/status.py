@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from verl.crosscheck.agreement.compare import NOT_SET, Comparison, Difference, compare
-from verl.crosscheck.cli.holdings import Holdings, holdings
-from verl.crosscheck.cli.sightings import Lookout, Run, RunState
-from verl.crosscheck.cli.summary import summary
+from verl.crosscheck.inspection.directory_contents import Holdings, holdings
+from verl.crosscheck.inspection.run_state import Lookout, Run, RunState
+from verl.crosscheck.inspection.summary import summary
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.errors import DamagedError, DirectoryError
 from verl.crosscheck.exchange.session.claim import cards

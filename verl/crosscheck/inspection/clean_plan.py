@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from verl.crosscheck.cli.holdings import earlier_folders, names_in, size_bytes, staged, staged_sessions
+from verl.crosscheck.inspection.directory_contents import earlier_folders, names_in, size_bytes, staged, staged_sessions
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.console import printable
 from verl.crosscheck.errors import DamagedError, DirectoryError, SessionError

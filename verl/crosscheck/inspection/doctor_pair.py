@@ -9,7 +9,7 @@ from pathlib import Path
 
 from verl.crosscheck.agreement.compare import flatten
 from verl.crosscheck.run.ckpt_format import choose
-from verl.crosscheck.cli.doctor_checks import Check, Verdict
+from verl.crosscheck.inspection.doctor_checks import Check, Verdict
 from verl.crosscheck.errors import CrossCheckError, MismatchError
 from verl.crosscheck.exchange.session.claim import cards
 from verl.crosscheck.exchange.session.cards import Card

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from verl.crosscheck.agreement.compare import flatten
-from verl.crosscheck.cli.holdings import names_in
+from verl.crosscheck.inspection.directory_contents import names_in
 from verl.crosscheck.errors import DirectoryError
 from verl.crosscheck.exchange.session.claim import cards
 from verl.crosscheck.exchange import layout

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from verl.crosscheck.cli.holdings import names_in
+from verl.crosscheck.inspection.directory_contents import names_in
 from verl.crosscheck.errors import DamagedError
 from verl.crosscheck.exchange import filesystem
 from verl.crosscheck.exchange.documents import read_document
