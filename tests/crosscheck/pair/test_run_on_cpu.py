@@ -14,7 +14,8 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
-from verl.crosscheck.cli import main, run_pairs
+from verl.crosscheck.cli import main
+from verl.crosscheck.pair import play
 from verl.crosscheck.pair import watch
 
 TRAIN = "python -m verl.trainer.main_ppo"
@@ -46,7 +47,7 @@ def report(monkeypatch):
             self.calls, self.status = [], 10
 
         def write(self, request, compared, language):
-            self.calls.append(run_pairs.report_arguments(request, compared, language))
+            self.calls.append(play.report_arguments(request, compared, language))
             return self.status
 
     found = Report()

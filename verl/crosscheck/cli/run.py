@@ -129,7 +129,7 @@ def run(
     is no report; 2 wrong usage; 130 after Ctrl-C.
     """
     # Later, since other commands need neither psutil nor these, and since they use the facts of `status`.
-    from verl.crosscheck.cli.run_pairs import play, print_commands
+    from verl.crosscheck.pair.play import play, print_commands
     from verl.crosscheck.pair.commands import parse
     from verl.crosscheck.pair.plan import Request
     from verl.crosscheck.pair.watch import Limits
