@@ -23,10 +23,11 @@ from rich.table import Table
 from tensordict import TensorDict
 
 from verl.crosscheck.diagnosis.compare import compare_step
-from verl.crosscheck.diagnosis.limits import limits_for
+from verl.crosscheck.diagnosis.thresholds import limits_for
 from verl.crosscheck.evidence import files
-from verl.crosscheck.evidence.step import Detail, StepEvidence
-from verl.crosscheck.run.observe.gather import About, Observed, gather
+from verl.crosscheck.evidence.step import StepEvidence
+from verl.crosscheck.run.observe.gather import EvidenceHeader, Observed, evidence_of_batch
+from verl.crosscheck.settings import Detail
 from verl.protocol import DataProto
 from verl.trainer.config import TrainerConfig
 
@@ -102,7 +103,7 @@ def observe(batch: DataProto, mode: str, limit: int | None) -> StepEvidence:
     entropies_BT = torch.ones_like(batch.batch["old_log_probs"])
     sampling = {"temperature": 1.0, "rollout_dtype": "bfloat16", "train_dtype": "bfloat16"}
     observed = Observed(batch, {"actor/grad_norm": 1.0, "actor/pg_loss": 0.1}, 1, entropies_BT)
-    return gather(observed, About(mode, mode, 0, Detail.TOKENS, limit, sampling))
+    return evidence_of_batch(observed, EvidenceHeader(mode, mode, 0, Detail.TOKENS, limit, sampling))
 
 
 def timed(seconds: dict[str, list[tuple[float, float]]], name: str, run: Callable[[], T]) -> T:

@@ -51,7 +51,7 @@ Figures = dict[str, float]
 
 
 @dataclass(frozen=True)
-class Setting:
+class BenchSetting:
     """What the measurements share."""
 
     rows: int
@@ -163,7 +163,7 @@ def load_upstream(path: Path) -> Any:
 # ---------------------------------------------------------------- measurements
 
 
-def measure_files(setting: Setting) -> Figures:
+def measure_files(setting: BenchSetting) -> Figures:
     """Size on disk, and time to load and save, upstream and ours taking turns.
 
     Each side loads a few times in a row: a virtual machine takes up to 0.3 s to give back memory that it had lent away,
@@ -212,7 +212,7 @@ def _require_equal(batch: Any, loaded: Any) -> None:
             raise SystemExit(f"bench_exchange: {name} came back different")
 
 
-def measure_memory(setting: Setting) -> Figures:
+def measure_memory(setting: BenchSetting) -> Figures:
     """Peak memory on top of the batch while saving, each in a process of its own, as a share of the batch."""
     found = {}
     for side in ("ours", "upstream"):
@@ -243,7 +243,7 @@ def _memory_bytes(field: str) -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
 
 
-def measure_start(setting: Setting) -> Figures:
+def measure_start(setting: BenchSetting) -> Figures:
     """What the overlay's `.pth` adds to the start of an interpreter.
 
     Each round starts two fresh interpreters without site processing (`-S`) and has `site` process a directory whose
@@ -273,7 +273,7 @@ def measure_start(setting: Setting) -> Figures:
     return {"startup_ms": (statistics.median(taken["with"]) - statistics.median(taken["without"])) * 1000}
 
 
-def measure_hand_off(setting: Setting) -> Figures:
+def measure_hand_off(setting: BenchSetting) -> Figures:
     """From the call that publishes a small rollout until another process, waiting for it, has it as a batch in memory.
 
     Both processes read the system's one monotonic clock.
@@ -390,10 +390,11 @@ def measure_signs_of_life(scratch: Path) -> Figures:
     core with a heartbeat every few seconds and steps as short as the demo's; and that a look at the other run takes."""
     from verl.crosscheck.clock import SystemClock
     from verl.crosscheck.exchange.session.cards import Card, Start
-    from verl.crosscheck.exchange.session.heartbeat import INTERVAL_S, beat
+    from verl.crosscheck.exchange.session.heartbeat import beat
     from verl.crosscheck.exchange.session.own_run import open_run
     from verl.crosscheck.exchange.session.peer import Peer
     from verl.crosscheck.exchange.session.processes import this_process
+    from verl.crosscheck.settings import HEARTBEAT_INTERVAL_S
 
     root = scratch / "signs"
     root.mkdir(mode=0o700)
@@ -408,7 +409,8 @@ def measure_signs_of_life(scratch: Path) -> Figures:
         "heartbeat_us": beat_s * 1e6,
         "report_us": report_s * 1e6,
         "look_us": look_s * 1e6,
-        "signs_of_life_percent_of_core": (beat_s / INTERVAL_S + REPORTS_A_STEP * report_s / SHORT_STEP_S) * 100,
+        "signs_of_life_percent_of_core": (beat_s / HEARTBEAT_INTERVAL_S + REPORTS_A_STEP * report_s / SHORT_STEP_S)
+        * 100,
     }
 
 
@@ -421,15 +423,15 @@ def _thread_seconds(call: Callable[[], object]) -> float:
     return (time.thread_time() - start_s) / SIGNS
 
 
-def _checkpoint(setting: Setting) -> Figures:
+def _checkpoint(setting: BenchSetting) -> Figures:
     return measure_checkpoint(setting.scratch)
 
 
-def _signs_of_life(setting: Setting) -> Figures:
+def _signs_of_life(setting: BenchSetting) -> Figures:
     return measure_signs_of_life(setting.scratch)
 
 
-MEASUREMENTS: list[Callable[[Setting], Figures]] = [
+MEASUREMENTS: list[Callable[[BenchSetting], Figures]] = [
     measure_hand_off,
     measure_files,
     measure_memory,
@@ -460,7 +462,7 @@ def main() -> None:
     figures: Figures = {"rows": arguments.rows}
     for measure in MEASUREMENTS:
         with tempfile.TemporaryDirectory(dir=arguments.scratch) as scratch:
-            figures |= measure(Setting(arguments.rows, Path(scratch)))
+            figures |= measure(BenchSetting(arguments.rows, Path(scratch)))
     sys.stdout.writelines(f"{name:42}{value:16.4g}\n" for name, value in figures.items())
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(figures, indent=2) + "\n")

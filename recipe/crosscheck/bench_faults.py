@@ -39,8 +39,8 @@ from recipe.crosscheck.faults import plan as plans
 from recipe.crosscheck.faults.catalogue import Fault
 from recipe.crosscheck.launch import RunFailed
 from verl.crosscheck import installation
-from verl.crosscheck.diagnosis.findings import Evidence, Phase, StepComparison, Verdict
-from verl.crosscheck.diagnosis.limits import Limits, limits_for
+from verl.crosscheck.diagnosis.findings import Phase, StepComparison, Verdict, VerdictEvidence
+from verl.crosscheck.diagnosis.thresholds import Thresholds, limits_for
 from verl.crosscheck.diagnosis.verdict import judge
 from verl.crosscheck.report.numbers import number
 
@@ -193,7 +193,7 @@ def tell(play: Play, out: Path, console: Console) -> Played:
     return played
 
 
-def limits_of(played: Played) -> Limits:
+def limits_of(played: Played) -> Thresholds:
     """The limits that the runs themselves went by."""
     return limits_for(*played.sampling)
 
@@ -219,7 +219,7 @@ def strongest(verdict: Verdict) -> str:
     return told(verdict.evidence[0]) if verdict.evidence else ""
 
 
-def told(evidence: Evidence) -> str:
+def told(evidence: VerdictEvidence) -> str:
     finding = evidence.finding
     value = "" if finding.value is None else f" {number(finding.value)}"
     limit = "" if finding.limit is None else f" (limit {number(finding.limit)})"
@@ -227,7 +227,7 @@ def told(evidence: Evidence) -> str:
     return f"{finding.aspect.value}/{finding.quantity}{value}{limit}{where}"
 
 
-def accusations(comparisons: Iterable[StepComparison], where: str, limits: Limits) -> list[str]:
+def accusations(comparisons: Iterable[StepComparison], where: str, limits: Thresholds) -> list[str]:
     """Healthy steps in which a phase is accused, beside the others of their pair or alone, without a control."""
     steps = list(comparisons)
     found = []

@@ -56,7 +56,7 @@ class Play:
     """
 
     name: str
-    plan: plans.Plan = field(default_factory=plans.Plan)
+    plan: plans.FaultPlan = field(default_factory=plans.FaultPlan)
     both: tuple[str, ...] = ()
     a_only: tuple[str, ...] = ()
     steps: int = LONGEST
@@ -115,8 +115,8 @@ def perform(play: Play, out: Path, limit_s: float = 900.0) -> Played:
     return Played(play, read_comparisons(share), log, share, time.monotonic() - start_s)
 
 
-def _of(play: Play, name: str) -> plans.Plan:
-    return play.plan if name == "a" else plans.Plan()
+def _of(play: Play, name: str) -> plans.FaultPlan:
+    return play.plan if name == "a" else plans.FaultPlan()
 
 
 def _overrides(play: Play, name: str, folder: Path, data: make_data.DataFiles) -> list[str]:

@@ -22,7 +22,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from recipe.crosscheck.synthetic_evidence import Plan
+from recipe.crosscheck.synthetic_evidence import SyntheticPlan
 from recipe.crosscheck.synthetic_session import record_steps, start_runs
 
 ROLLOUT_AT_FAULT = 10
@@ -33,7 +33,7 @@ def main() -> int:
     given = _arguments()
     folder = Path(tempfile.mkdtemp(prefix="bench-report-", dir=given.folder))
     try:
-        plan = Plan(rows=given.rows, tokens=given.tokens, layers=given.layers, faulty_from=given.steps // 2)
+        plan = SyntheticPlan(rows=given.rows, tokens=given.tokens, layers=given.layers, faulty_from=given.steps // 2)
         root = folder / "share"
         started_s = time.perf_counter()
         runs = start_runs(root)

@@ -29,8 +29,8 @@ from recipe.crosscheck.bench_pairs import (
 )
 from recipe.crosscheck.faults import plan as plans
 from verl.crosscheck.diagnosis.assess import strength
-from verl.crosscheck.diagnosis.findings import Evidence
-from verl.crosscheck.diagnosis.limits import limits_for
+from verl.crosscheck.diagnosis.findings import VerdictEvidence
+from verl.crosscheck.diagnosis.thresholds import limits_for
 from verl.crosscheck.diagnosis.verdict import judge
 
 FAMILIES: Mapping[str, Sequence[float]] = {
@@ -81,7 +81,7 @@ def tried(played: Played, planted: plans.PlantedFault) -> dict[str, Any]:
     """The verdict on one amount."""
     limits = limits_for(*played.sampling)
     verdict = judge(scenario_1=[*played.reference, played.comparisons[planted.first]], limits=limits)
-    strongest: Evidence | None = verdict.evidence[0] if verdict.evidence else None
+    strongest: VerdictEvidence | None = verdict.evidence[0] if verdict.evidence else None
     return {
         "amount": planted.amount,
         "found": verdict.phase is planted.fault.phase,

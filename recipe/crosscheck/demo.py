@@ -35,7 +35,7 @@ from rich.text import Text
 from recipe.crosscheck import demo_task, launch, make_data
 from recipe.crosscheck.faults import plan
 from recipe.crosscheck.faults.catalogue import CATALOGUE
-from recipe.crosscheck.ledger import StepTimes, exchange_s
+from recipe.crosscheck.ledger import LedgerStep, exchange_s
 from verl.crosscheck import installation
 from verl.crosscheck.pair.signals import Signals
 from verl.crosscheck.report.exit_status import EXIT_STATUS
@@ -99,7 +99,7 @@ def tell(console: Console, text: Text) -> None:
         console.print(text)
 
 
-def show(args: argparse.Namespace, console: Console, runs: dict[str, launch.Run]) -> None:
+def show(args: argparse.Namespace, console: Console, runs: dict[str, launch.LaunchedRun]) -> None:
     """Write `summary.json` and show what is in it."""
     summary = summarise({name: run.steps for name, run in runs.items()}, args.scenario)
     summary["fault"] = str(args.fault) or None
@@ -203,14 +203,14 @@ def _empty(out: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def play(args: argparse.Namespace, console: Console, stop: Signals) -> dict[str, launch.Run]:
+def play(args: argparse.Namespace, console: Console, stop: Signals) -> dict[str, launch.LaunchedRun]:
     """Start both runs, show them until they have ended, and leave nothing of them running.
 
     Raises:
         DemoFailed: see `follow`.
         KeyboardInterrupt: a signal to stop; both runs have ended by then.
     """
-    runs: dict[str, launch.Run] = {}
+    runs: dict[str, launch.LaunchedRun] = {}
     try:
         start(runs, args, stop)
         follow(runs, args.scenario, args.steps, console, stop)
@@ -224,12 +224,12 @@ def play(args: argparse.Namespace, console: Console, stop: Signals) -> dict[str,
     return runs
 
 
-def start(runs: dict[str, launch.Run], args: argparse.Namespace, stop: Signals) -> None:
+def start(runs: dict[str, launch.LaunchedRun], args: argparse.Namespace, stop: Signals) -> None:
     """Start both runs in folders below `args.out`, each noted in `runs` as soon as it is there."""
     data = make_data.write(args.out / "data")
     ranks = {"a": args.a_ranks, "b": args.b_ranks}
     for name, mode in MODES[args.scenario].items():
-        planted = args.fault if name == "a" else plan.Plan()
+        planted = args.fault if name == "a" else plan.FaultPlan()
         overrides = [
             *demo_task.overrides(data),
             *plan.settings(args.fault),
@@ -246,7 +246,7 @@ def start(runs: dict[str, launch.Run], args: argparse.Namespace, stop: Signals) 
         runs[name] = launch.start(args.out / name, overrides, env=plan.environment(planted))
 
 
-def follow(runs: dict[str, launch.Run], scenario: int, steps: int, console: Console, stop: Signals) -> None:
+def follow(runs: dict[str, launch.LaunchedRun], scenario: int, steps: int, console: Console, stop: Signals) -> None:
     """Show both runs until both have ended.
 
     Raises:
@@ -282,13 +282,13 @@ def report(now: list[str], seen: list[str], elapsed_s: float, console: Console) 
                 console.print(Text(f"{elapsed_s:4.0f} s {line}"))
 
 
-def require_success(runs: dict[str, launch.Run], states: dict[str, int | None]) -> None:
+def require_success(runs: dict[str, launch.LaunchedRun], states: dict[str, int | None]) -> None:
     for name, status in states.items():
         if status not in (None, 0):
             raise DemoFailed(f"Run {name.upper()} ended with status {status}:\n{tail(runs[name])}")
 
 
-def progress(name: str, mode: str, run: launch.Run, steps: int) -> tuple[str, str, str, str]:
+def progress(name: str, mode: str, run: launch.LaunchedRun, steps: int) -> tuple[str, str, str, str]:
     """Run, mode, step and what it did last."""
     done = run.steps
     step = f"step {len(done)} of {steps}" if done else "starting"
@@ -307,7 +307,7 @@ def side_by_side(rows: list[tuple[str, str, str, str]], elapsed_s: float) -> Tab
     return shown
 
 
-def tail(run: launch.Run, lines: int = 15) -> str:
+def tail(run: launch.LaunchedRun, lines: int = 15) -> str:
     """The last error in a run's log, if one can be made out, its last lines, and where the rest is."""
     log = run.log().splitlines()
     errors = [number for number, line in enumerate(log) if ERROR_LINE.match(line)]
@@ -317,7 +317,7 @@ def tail(run: launch.Run, lines: int = 15) -> str:
 
 def summarise(steps: dict[str, list[launch.Step]], scenario: int) -> dict[str, Any]:
     """The figures of `summary.json`. Times in seconds; `exchange_s` is null in the first step, see `ledger`."""
-    times = {name: [StepTimes.of(step.values) for step in each] for name, each in steps.items()}
+    times = {name: [LedgerStep.of(step.values) for step in each] for name, each in steps.items()}
     names = sorted(times, key=lambda name: MODES[scenario][name])  # "ckpt" before "rollout"
     costs = dict(zip(names, exchange_s(*(times[name] for name in names)), strict=True))
     summary: dict[str, Any] = {"scenario": scenario, "steps": len(steps["a"])}
@@ -330,7 +330,7 @@ def summarise(steps: dict[str, list[launch.Step]], scenario: int) -> dict[str, A
     return summary
 
 
-def entry(step: launch.Step, times: StepTimes, cost_s: float | None) -> dict[str, Any]:
+def entry(step: launch.Step, times: LedgerStep, cost_s: float | None) -> dict[str, Any]:
     """One step of one run."""
     return {
         "step": step.number,

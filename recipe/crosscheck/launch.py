@@ -76,7 +76,7 @@ class RunFailed(RuntimeError):
     """A run ended with an error or did not end in time; the message ends with the last lines of its log."""
 
 
-class Run:
+class LaunchedRun:
     """A training run in a process group of its own. Make it with `start`, end it with `close` (or use `running`).
 
     Attributes:
@@ -189,7 +189,7 @@ def start(
     env: Mapping[str, str] | None = None,
     cwd: str | Path | None = None,
     config_name: str = CONFIG_NAME,
-) -> Run:
+) -> LaunchedRun:
     """Start a run.
 
     Args:
@@ -213,11 +213,11 @@ def start(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    return Run(folder, ray_dir, process)
+    return LaunchedRun(folder, ray_dir, process)
 
 
 @contextmanager
-def running(folder: str | Path, overrides: Sequence[str], **kwargs: object) -> Iterator[Run]:
+def running(folder: str | Path, overrides: Sequence[str], **kwargs: object) -> Iterator[LaunchedRun]:
     """`start`, and close the run on the way out, whatever happened."""
     run = start(folder, overrides, **kwargs)  # type: ignore[arg-type]
     try:

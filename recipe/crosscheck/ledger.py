@@ -21,7 +21,7 @@ TIMING = "timing_s/"
 
 
 @dataclass(frozen=True)
-class StepTimes:
+class LedgerStep:
     """Seconds of one run's step.
 
     Args:
@@ -40,7 +40,7 @@ class StepTimes:
     push_s: float
 
     @classmethod
-    def of(cls, metrics: dict[str, Any]) -> StepTimes:
+    def of(cls, metrics: dict[str, Any]) -> LedgerStep:
         """Read a step's metrics as the trainer logs them."""
 
         def total(*names: str) -> float:
@@ -72,7 +72,7 @@ class StepTimes:
         return self.work_s - self.generate_s - self.push_s
 
 
-def ideal_step_s(ckpt: list[StepTimes], rollout: list[StepTimes]) -> tuple[list[float], list[float]]:
+def ideal_step_s(ckpt: list[LedgerStep], rollout: list[LedgerStep]) -> tuple[list[float], list[float]]:
     """Seconds that each step of the two runs, given by their modes, would last if handing over took no time.
 
     Replays the own work of both runs, which start together.
@@ -90,7 +90,7 @@ def ideal_step_s(ckpt: list[StepTimes], rollout: list[StepTimes]) -> tuple[list[
     return lasted
 
 
-def exchange_s(ckpt: list[StepTimes], rollout: list[StepTimes]) -> tuple[list[float], list[float]]:
+def exchange_s(ckpt: list[LedgerStep], rollout: list[LedgerStep]) -> tuple[list[float], list[float]]:
     """For each step but the first, what the two runs took beyond `ideal_step_s`; single steps may be negative.
 
     In the first step the run that starts earlier waits for the other one's start.

@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from verl.crosscheck.evidence.packing import round_to_24_bits
 from verl.crosscheck.evidence.row_identity import row_ids
-from verl.crosscheck.evidence.step import MASK, ROLLOUT, TRAIN, Detail, StepEvidence, TensorChange
+from verl.crosscheck.evidence.step import MASK, ROLLOUT, TRAIN, StepEvidence, TensorChange
+from verl.crosscheck.settings import Detail
 
 LAYERS = ("input_layernorm", "self_attn.q_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.down_proj")
 STALE, FORWARD, GRADIENT = "stale_weights", "wrong_mask", "layer_gradient_zeroed"
@@ -20,7 +21,7 @@ STALE, FORWARD, GRADIENT = "stale_weights", "wrong_mask", "layer_gradient_zeroed
 
 
 @dataclass(frozen=True)
-class Plan:
+class SyntheticPlan:
     """What to make up.
 
     Args:
@@ -42,7 +43,7 @@ class Plan:
     seed: int = 0
 
 
-def evidence_of_step(plan: Plan, step: int) -> tuple[StepEvidence, StepEvidence]:
+def evidence_of_step(plan: SyntheticPlan, step: int) -> tuple[StepEvidence, StepEvidence]:
     """Of the run in mode `ckpt`, which samples, and of the one in mode `rollout`, which takes."""
     random = np.random.default_rng((plan.seed, step))
     acts = plan.fault if step >= plan.faulty_from else ""
@@ -83,7 +84,7 @@ PROMPT = np.asarray([5, 7, 9], np.int32)
 """Token ids of the prompt of every row."""
 
 
-def responses_of_step(plan: Plan, step: int) -> tuple[list[npt.NDArray[np.int32]], npt.NDArray[np.uint64]]:
+def responses_of_step(plan: SyntheticPlan, step: int) -> tuple[list[npt.NDArray[np.int32]], npt.NDArray[np.uint64]]:
     """Token ids of the responses, and the identity of each row; in the order of identities."""
     random = np.random.default_rng((plan.seed, step, 3))
     lengths = random.integers(max(1, plan.tokens // 2), plan.tokens + 1, plan.rows)
@@ -137,7 +138,7 @@ def _metrics(step: int, rows: dict[str, npt.NDArray[Any]], *, off: bool) -> dict
     }
 
 
-def _changes(plan: Plan, step: int, mode: str, acts: str) -> dict[str, TensorChange]:
+def _changes(plan: SyntheticPlan, step: int, mode: str, acts: str) -> dict[str, TensorChange]:
     random = np.random.default_rng((plan.seed, step, 7))
     names = [f"model.layers.{layer}.{part}.weight" for layer in range(plan.layers) for part in LAYERS]
     found = {}

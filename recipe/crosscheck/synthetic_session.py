@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from recipe.crosscheck.synthetic_evidence import PROMPT, Plan, evidence_of_step, responses_of_step
+from recipe.crosscheck.synthetic_evidence import PROMPT, SyntheticPlan, evidence_of_step, responses_of_step
 from verl.crosscheck.clock import SystemClock
 from verl.crosscheck.diagnosis.compare import compare_step
 from verl.crosscheck.diagnosis.findings_json import to_json
-from verl.crosscheck.diagnosis.limits import limits_for
+from verl.crosscheck.diagnosis.thresholds import limits_for
 from verl.crosscheck.evidence import files
-from verl.crosscheck.exchange.session.cards import Card, Start
 from verl.crosscheck.exchange.layout import Layout
-from verl.crosscheck.exchange.session.own_run import OwnRun, open_run
-from verl.crosscheck.exchange.session.processes import this_process
 from verl.crosscheck.exchange.publish import publish_file, publish_json
 from verl.crosscheck.exchange.record.record import Record, write_record
+from verl.crosscheck.exchange.session.cards import Card, Start
+from verl.crosscheck.exchange.session.own_run import OwnRun, open_run
+from verl.crosscheck.exchange.session.processes import this_process
 
 Runs = dict[str, OwnRun]
 
@@ -63,7 +63,9 @@ def start_run(root: Path, mode: str, start: Start | None = None, **changes: Any)
     return open_run(root, card, silence_s=20.0, clock=SystemClock())
 
 
-def record_steps(runs: Runs, plan: Plan, steps: Iterable[int], *, logged: bool = True, rollouts: bool = False) -> None:
+def record_steps(
+    runs: Runs, plan: SyntheticPlan, steps: Iterable[int], *, logged: bool = True, rollouts: bool = False
+) -> None:
     """Leave what the runs would have left of these steps.
 
     Args:
@@ -84,7 +86,7 @@ def record_steps(runs: Runs, plan: Plan, steps: Iterable[int], *, logged: bool =
             _publish_rollout(runs["ckpt"], plan, step)
 
 
-def _publish_rollout(run: OwnRun, plan: Plan, step: int) -> None:
+def _publish_rollout(run: OwnRun, plan: SyntheticPlan, step: int) -> None:
     responses, _ = responses_of_step(plan, step)
     width = max(map(len, responses))
     columns = {name: np.zeros((len(responses), width), np.int64) for name in ("responses", "mask")}

@@ -11,7 +11,7 @@ import pytest
 
 from recipe.crosscheck.faults import plan as plans
 from recipe.crosscheck.faults.catalogue import CATALOGUE, ROLLOUT_FAULTS, TRAINING_FAULTS, Amount
-from recipe.crosscheck.faults.plan import VARIABLE, Plan, PlanError, parse
+from recipe.crosscheck.faults.plan import VARIABLE, FaultPlan, PlanError, parse
 from recipe.crosscheck.faults.site import Site, own_site
 from verl.crosscheck.diagnosis.findings import Phase
 
@@ -92,7 +92,11 @@ def test_an_amount_says_what_it_can_be():
 
 def test_only_the_run_that_has_a_fault_is_told(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", "/elsewhere")
-    assert plans.overrides(Plan()) == [] and plans.environment(Plan()) == {} and plans.settings(Plan()) == []
+    assert (
+        plans.overrides(FaultPlan()) == []
+        and plans.environment(FaultPlan()) == {}
+        and plans.settings(FaultPlan()) == []
+    )
     training, rollout = parse("loss_mask_shifted@3"), parse("stale_weights")
     external = "actor_rollout_ref.model.external_lib=recipe.crosscheck.faults.planted"
     manager = "recipe.crosscheck.faults.rollout.PlantedAgentLoopManager"

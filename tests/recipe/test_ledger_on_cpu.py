@@ -4,11 +4,11 @@
 
 import pytest
 
-from recipe.crosscheck.ledger import StepTimes, exchange_s, ideal_step_s
+from recipe.crosscheck.ledger import LedgerStep, exchange_s, ideal_step_s
 
 
 def times(**timing):
-    return StepTimes.of({f"timing_s/{name.replace('__', '/')}": seconds for name, seconds in timing.items()})
+    return LedgerStep.of({f"timing_s/{name.replace('__', '/')}": seconds for name, seconds in timing.items()})
 
 
 def ckpt_side(**changes):

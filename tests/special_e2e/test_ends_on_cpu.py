@@ -10,8 +10,9 @@ from contextlib import ExitStack
 
 import psutil
 import pytest
+from torture import interrupted
 
-from recipe.crosscheck import demo_task, interrupted, launch, make_data
+from recipe.crosscheck import demo_task, launch, make_data
 
 pytestmark = pytest.mark.slow
 

@@ -27,7 +27,7 @@ def test_each_fault_acts_in_its_step_alone(tmp_path):
     with ExitStack() as stack:
         runs = {}
         for name, mode in (("a", "ckpt"), ("b", "rollout")):
-            planted = PLAN if name == "a" else plans.Plan()
+            planted = PLAN if name == "a" else plans.FaultPlan()
             overrides = [
                 *demo_task.overrides(data),
                 *plans.overrides(planted),

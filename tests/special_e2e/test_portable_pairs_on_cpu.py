@@ -14,9 +14,10 @@ import psutil
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
+from torture import interrupted
 from transformers import AutoModelForCausalLM
 
-from recipe.crosscheck import demo_task, interrupted, launch, make_data
+from recipe.crosscheck import demo_task, launch, make_data
 
 pytestmark = [pytest.mark.slow, pytest.mark.extended]
 

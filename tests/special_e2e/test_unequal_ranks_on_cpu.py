@@ -10,7 +10,7 @@ from recipe.crosscheck.bench_faults import try_fault
 from recipe.crosscheck.bench_pairs import NEW_WORKERS, Play, perform
 from recipe.crosscheck.faults import plan as plans
 from verl.crosscheck.diagnosis.findings import Phase
-from verl.crosscheck.diagnosis.limits import limits_for
+from verl.crosscheck.diagnosis.thresholds import limits_for
 from verl.crosscheck.diagnosis.verdict import judge
 from verl.crosscheck.exchange.manifest import read_checked
 

@@ -20,11 +20,10 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
 from verl.crosscheck.cli.app import main
-from verl.crosscheck.diagnosis import limits
+from verl.crosscheck.diagnosis import thresholds
 from verl.crosscheck.diagnosis.findings import Aspect, Phase, State
-from verl.crosscheck.evidence.step import Detail
 from verl.crosscheck.report.exit_status import EXIT_STATUS
-from verl.crosscheck.settings import checked_weight_change
+from verl.crosscheck.settings import Detail, checked_weight_change
 from verl.trainer.config import TrainerConfig
 
 ROOT = Path(__file__).parents[2]
@@ -199,8 +198,11 @@ def number(value):
 def test_the_limits_of_every_profile(language):
     rows = table(language, "limits.md", "`k3`")
     head = next(rows[0] for rows in tables_of(language, "limits.md") if any("`k3`" in row[0] for row in rows))
-    assert [span(cell) for cell in head[1:]] == list(limits.PROFILES)
-    values = {name: [getattr(limits.profile(each), name) for each in limits.PROFILES] for name in limits.LIMIT_NAMES}
+    assert [span(cell) for cell in head[1:]] == list(thresholds.PROFILES)
+    values = {
+        name: [getattr(thresholds.profile(each), name) for each in thresholds.PROFILES]
+        for name in thresholds.LIMIT_NAMES
+    }
     expected = [f"| `{name}` | {' | '.join(map(number, each))} |" for name, each in values.items() if not_fixed(name)]
     assert [f"| {' | '.join(row)} |" for row in rows] == expected, "write into docs/*/limits.md:\n" + "\n".join(
         expected
@@ -211,14 +213,14 @@ def test_the_limits_of_every_profile(language):
 
 def not_fixed(name):
     """Whether a limit depends on the profile: then it has no default."""
-    return name in limits._BF16
+    return name in thresholds._BF16
 
 
 @each_language
 def test_reasons_and_sources(language):
-    about = {each.name: each.metadata for each in fields(limits.Limits) if each.name in limits.LIMIT_NAMES}
+    about = {each.name: each.metadata for each in fields(thresholds.Thresholds) if each.name in thresholds.LIMIT_NAMES}
     (rows,) = [rows[1:] for rows in tables_of(language, "limits.md") if len(rows[0]) == 3 and "`k3`" in rows[4][0]]
-    assert [span(row[0]) for row in rows] == list(limits.LIMIT_NAMES)
+    assert [span(row[0]) for row in rows] == list(thresholds.LIMIT_NAMES)
     for name, reason, source in rows:
         told = about[span(name)]
         assert source == told["source"]
@@ -229,7 +231,7 @@ def test_reasons_and_sources(language):
 def test_the_other_numbers_of_the_diagnosis(language):
     rows = [*table(language, "limits.md", "`CONTROL_FACTOR`"), *table(language, "limits.md", "`MIN_TOKENS`")]
     assert {span(row[0]): row[1] for row in rows} == {
-        span(row[0]): number(getattr(limits, span(row[0]))) for row in rows
+        span(row[0]): number(getattr(thresholds, span(row[0]))) for row in rows
     }
 
 
@@ -238,7 +240,7 @@ def test_the_file_of_limits_in_the_guide_is_one(language, tmp_path):
     (body,) = [body for kind, body in CODE_BLOCK.findall(text_of(language, "limits.md")) if kind == "yaml"]
     file = tmp_path / "limits.yaml"
     file.write_text(body, encoding="utf-8")
-    read = limits.read_limits(file)
+    read = thresholds.read_limits(file)
     assert (read.k3, read.of(Aspect.FORWARD, "logprob_abs_diff_mean")) == (0.002, 0.02)
 
 

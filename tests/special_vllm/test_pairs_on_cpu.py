@@ -7,12 +7,13 @@ from contextlib import ExitStack
 from importlib.util import find_spec
 
 import pytest
+from torture import interrupted
 
-from recipe.crosscheck import demo_task, interrupted, launch, make_data
+from recipe.crosscheck import demo_task, launch, make_data
 from recipe.crosscheck.bench_faults import limits_of, try_fault
 from recipe.crosscheck.bench_pairs import MANY_PROMPTS, NEW_WORKERS, Play, perform
 from recipe.crosscheck.faults import plan as plans
-from recipe.crosscheck.ledger import StepTimes, exchange_s
+from recipe.crosscheck.ledger import LedgerStep, exchange_s
 from verl.crosscheck.diagnosis.findings import Phase
 from verl.crosscheck.diagnosis.verdict import judge
 
@@ -42,7 +43,7 @@ def assert_healthy(played, folder):
     assert verdict.phase is Phase.NO_FAULT, verdict
     steps = steps_of(folder)
     assert_equal_training(steps["a"], steps["b"], played.play.steps)
-    costs = exchange_s(*([StepTimes.of(step.values) for step in steps[name]] for name in "ab"))
+    costs = exchange_s(*([LedgerStep.of(step.values) for step in steps[name]] for name in "ab"))
     cost_s = max(statistics.fmean(each) for each in costs)
     seconds = [round(step.values["timing_s/step"], 1) for step in steps["a"]]
     print(f"exchange {cost_s:.2f} s a step; steps of A {seconds} s")

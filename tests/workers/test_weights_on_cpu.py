@@ -20,10 +20,10 @@ from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
 from verl.crosscheck.evidence.step import TensorChange
+from verl.crosscheck.settings import ChangeDetail
 from verl.crosscheck.weights.calls import run_on_all
-from verl.crosscheck.weights.detail import ChangeDetail
-from verl.crosscheck.weights.sync import EngineWeights
 from verl.crosscheck.weights.change.watch import WeightWatch
+from verl.crosscheck.weights.sync import EngineWeights
 from verl.workers.rollout.hf_server.replica import HFReplica
 
 pytestmark = pytest.mark.slow

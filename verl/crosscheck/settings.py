@@ -12,10 +12,6 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from verl.crosscheck.errors import SettingsError
-from verl.crosscheck.evidence.detail import Detail
-from verl.crosscheck.exchange.session.heartbeat import INTERVAL_S
-from verl.crosscheck.exchange.retention import NEVER_DELETED
-from verl.crosscheck.weights.detail import ChangeDetail
 
 RUN_KEY = "share_data_run"
 """Entry that the main program adds to the `trainer` section: the run's folder. Nobody sets it by hand."""
@@ -23,7 +19,11 @@ RUN_KEY = "share_data_run"
 DEVICE_KEY = "share_data_device"
 """Likewise: the device, where upstream has no word for it and calls it something else."""
 
-SHORTEST_SILENCE_S = 3 * INTERVAL_S
+HEARTBEAT_INTERVAL_S = 5.0
+"""Between two signs of life of a run."""
+SHORTEST_SILENCE_S = 3 * HEARTBEAT_INTERVAL_S
+NEVER_DELETED = 2
+"""Newest checkpoints that are kept in any case: one may be in use, and a resume begins at the one before."""
 
 
 Word = TypeVar("Word", bound=Enum)
@@ -68,6 +68,29 @@ class CkptFormat(str, Enum):
     """Native if both runs are laid out alike, else portable."""
 
 
+class Detail(str, Enum):
+    """How much of a step is recorded."""
+
+    OFF = "off"
+    """Nothing."""
+    SUMMARY = "summary"
+    """Numbers of each row and of the update."""
+    TOKENS = "tokens"
+    """Those, and the log-probs of each response token."""
+
+
+class ChangeDetail(str, Enum):
+    """The values of `trainer.share_data_weight_change`."""
+
+    OFF = "off"
+    """Nothing; no copy of the weights is kept."""
+    NORM = "norm"
+    """How far this run's update and the other run's moved each tensor. Each worker keeps one copy of its shard of the
+    actor's trainable parameters in main memory, in their own dtype."""
+    FULL = "full"
+    """Those, and how far apart the two moved it. Each worker keeps a second such copy while a checkpoint is loaded."""
+
+
 def checked_seconds(key: str, value: Any) -> float:
     """`value` as seconds.
 
@@ -89,8 +112,8 @@ def checked_silence_s(value: Any) -> float:
     if silence_s < SHORTEST_SILENCE_S:
         raise SettingsError(
             f"trainer.share_data_silence_s={value!r} is too short: a healthy run shows a sign of life every "
-            f"{INTERVAL_S:.0f} s, and file systems delay it. Expected at least {SHORTEST_SILENCE_S:.0f}; network file "
-            "systems hide changes for up to a minute, so the default is 180."
+            f"{HEARTBEAT_INTERVAL_S:.0f} s, and file systems delay it. Expected at least {SHORTEST_SILENCE_S:.0f}; "
+            "network file systems hide changes for up to a minute, so the default is 180."
         )
     return silence_s
 

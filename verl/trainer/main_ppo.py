@@ -13,7 +13,7 @@ from _verl_overlay import inherit
 
 inherit(globals())
 
-from verl.crosscheck.run.participation import taking_part  # noqa: E402
+from verl.crosscheck.run.participation import registered_run  # noqa: E402
 from verl.crosscheck.run.startup import prepare, tell_workers_of_the_terminal, validate  # noqa: E402
 
 _upstream_run_ppo = run_ppo
@@ -33,11 +33,11 @@ def run_ppo(config: Any, task_runner_class: Any = None) -> None:
     Raises:
         SettingsError: a `share_data*` value is not allowed, or rollout skip is on as well.
         DirectoryError: the exchange directory cannot be used by this process.
-        SessionError, AgreementError, DamagedError: see `verl.crosscheck.run.participation.taking_part`.
+        SessionError, AgreementError, DamagedError: see `verl.crosscheck.run.participation.registered_run`.
     """
     trainer = prepare(config)
     tell_workers_of_the_terminal()
-    with taking_part(config, trainer):
+    with registered_run(config, trainer):
         _upstream_run_ppo(config, task_runner_class)
 
 

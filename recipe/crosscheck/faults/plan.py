@@ -66,7 +66,7 @@ class PlantedFault:
 
 
 @dataclass(frozen=True)
-class Plan:
+class FaultPlan:
     """What is planted in one run; nothing if empty."""
 
     faults: tuple[PlantedFault, ...] = ()
@@ -82,20 +82,20 @@ class Plan:
         return ",".join(map(str, self.faults))
 
 
-def parse(text: str) -> Plan:
+def parse(text: str) -> FaultPlan:
     """Read a plan; `none` plants nothing.
 
     Raises:
         PlanError: it cannot be read, names an unknown fault, or asks for what a fault cannot do.
     """
     if text.strip() == "none":
-        return Plan()
+        return FaultPlan()
     planted = tuple(_parse_item(item.strip()) for item in text.split(","))
     for number, one in enumerate(planted):
         for other in planted[:number]:
             if one.fault is other.fault and _overlap(one, other):
                 raise PlanError(f"{one.fault.name} is planted twice in the same step: {other} and {one}")
-    return Plan(planted)
+    return FaultPlan(planted)
 
 
 def _parse_item(item: str) -> PlantedFault:
@@ -132,7 +132,7 @@ def _overlap(one: PlantedFault, other: PlantedFault) -> bool:
     return early.acts_in(late.first)
 
 
-def overrides(plan: Plan, engine: str = "hf") -> list[str]:
+def overrides(plan: FaultPlan, engine: str = "hf") -> list[str]:
     """Hydra overrides of the run that has the faults; none for an empty plan.
 
     Args:
@@ -158,7 +158,7 @@ def overrides(plan: Plan, engine: str = "hf") -> list[str]:
     return chosen
 
 
-def environment(plan: Plan) -> dict[str, str]:
+def environment(plan: FaultPlan) -> dict[str, str]:
     """Environment variables of the run that has the faults; none for an empty plan."""
     if not plan:
         return {}
@@ -166,6 +166,6 @@ def environment(plan: Plan) -> dict[str, str]:
     return {VARIABLE: str(plan), "PYTHONPATH": os.pathsep.join(filter(None, (str(_ROOT), inherited)))}
 
 
-def settings(plan: Plan) -> list[str]:
+def settings(plan: FaultPlan) -> list[str]:
     """Hydra overrides that both runs need, so that the faults act."""
     return list(dict.fromkeys(setting for planted in plan.faults for setting in planted.fault.settings))

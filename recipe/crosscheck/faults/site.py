@@ -9,7 +9,7 @@ import logging
 import os
 from collections.abc import Mapping
 
-from recipe.crosscheck.faults.plan import VARIABLE, Plan, PlanError, parse
+from recipe.crosscheck.faults.plan import VARIABLE, FaultPlan, PlanError, parse
 
 logger = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ class Site:
     belongs to the global step whose update made the weights, 0 before the first.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: FaultPlan) -> None:
         self._plan = plan
         self._acting: Mapping[str, float] = {}
         self.pushed_step = 0

@@ -10,11 +10,10 @@ from omegaconf import OmegaConf
 from peft import LoraConfig, get_peft_model
 from tiny_models import tiny_qwen2
 
-from verl.crosscheck.agreement.compare import facts_adapters
-from verl.crosscheck.run import hooks
-from verl.crosscheck.agreement.compare import NOT_KNOWN, Comparison, fact_differences
-from verl.crosscheck.errors import CrossCheckError
+from verl.crosscheck.agreement.compare import NOT_KNOWN, Comparison, fact_differences, facts_adapters
 from verl.crosscheck.agreement.facts_adapters import adapter_facts, critic_adapter_facts, trains_adapters
+from verl.crosscheck.errors import CrossCheckError
+from verl.crosscheck.run import hooks
 
 
 @pytest.mark.parametrize(

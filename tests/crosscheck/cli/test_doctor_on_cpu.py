@@ -9,12 +9,12 @@ import socket
 
 import pytest
 
-from verl.crosscheck.inspection import doctor_checks, doctor_notes
-from verl.crosscheck.inspection.doctor_checks import Bench, Verdict, run_checks
 from verl.crosscheck.clock import ManualClock
 from verl.crosscheck.exchange import filesystem
 from verl.crosscheck.exchange.filesystem import Filesystem
 from verl.crosscheck.exchange.layout import Layout, is_of_kind, staged_of_kind
+from verl.crosscheck.inspection import doctor_checks, doctor_notes
+from verl.crosscheck.inspection.doctor_checks import CheckContext, CheckResult, run_checks
 
 
 @pytest.fixture
@@ -25,13 +25,13 @@ def checks(tmp_path):
         folder = tmp_path / f"bench-{len(list(tmp_path.iterdir()))}"
         folder.mkdir()
         with filesystem.replaced(disk or Filesystem()):
-            return {each.name: each for each in run_checks(Bench(folder, ManualClock(), 2_000_000, **bench))}
+            return {each.name: each for each in run_checks(CheckContext(folder, ManualClock(), 2_000_000, **bench))}
 
     return checks
 
 
 def failed(found):
-    return {name for name, check in found.items() if check.verdict is not Verdict.OK}
+    return {name for name, check in found.items() if check.verdict is not CheckResult.OK}
 
 
 def test_a_local_disk_passes(checks):
@@ -105,16 +105,16 @@ class NoFlush(Filesystem):
 
 
 BROKEN = {
-    NoLinks: ("hard link", Verdict.WARNING, "there are none here"),
-    LinksReplace: ("hard link", Verdict.FAILED, "a link took a name that was taken"),
-    NotExclusive: ("create, name taken", Verdict.FAILED, "created a second time"),
-    FoldersReplace: ("rename a folder", Verdict.FAILED, "took the name of another"),
-    RenameCopies: ("rename a file", Verdict.FAILED, "left both"),
-    Stale: ("list a folder", Verdict.FAILED, "was not shown for 5 s"),
-    LateHeartbeat: ("write over a file", Verdict.FAILED, "is not read back"),
-    OthersFiles: ("create a file", Verdict.FAILED, "belongs to user 12345"),
-    OthersMayWrite: ("create a file", Verdict.FAILED, "others may write it"),
-    NoFlush: ("flush to the disk", Verdict.FAILED, "Input/output error"),
+    NoLinks: ("hard link", CheckResult.WARNING, "there are none here"),
+    LinksReplace: ("hard link", CheckResult.FAILED, "a link took a name that was taken"),
+    NotExclusive: ("create, name taken", CheckResult.FAILED, "created a second time"),
+    FoldersReplace: ("rename a folder", CheckResult.FAILED, "took the name of another"),
+    RenameCopies: ("rename a file", CheckResult.FAILED, "left both"),
+    Stale: ("list a folder", CheckResult.FAILED, "was not shown for 5 s"),
+    LateHeartbeat: ("write over a file", CheckResult.FAILED, "is not read back"),
+    OthersFiles: ("create a file", CheckResult.FAILED, "belongs to user 12345"),
+    OthersMayWrite: ("create a file", CheckResult.FAILED, "others may write it"),
+    NoFlush: ("flush to the disk", CheckResult.FAILED, "Input/output error"),
 }
 
 
@@ -138,10 +138,12 @@ def test_locks_that_do_not_hold_are_a_warning(checks, monkeypatch):
 
     monkeypatch.setattr(fcntl, "flock", refuse)
     found = checks()["lock"]
-    assert (found.verdict, "No locks available" in found.found) == (Verdict.WARNING, True)
+    assert (found.verdict, "No locks available" in found.found) == (CheckResult.WARNING, True)
 
 
-@pytest.mark.parametrize(("ahead_s", "verdict"), [(0, Verdict.OK), (30, Verdict.OK), (-600, Verdict.WARNING)])
+@pytest.mark.parametrize(
+    ("ahead_s", "verdict"), [(0, CheckResult.OK), (30, CheckResult.OK), (-600, CheckResult.WARNING)]
+)
 def test_the_clock_of_the_files_is_held_against_this_hosts(checks, tmp_path, ahead_s, verdict):
     (tmp_path / "now").touch()
     now_s = (tmp_path / "now").stat().st_mtime

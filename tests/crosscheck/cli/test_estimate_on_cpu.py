@@ -9,9 +9,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from verl.crosscheck.errors import SettingsError
 from verl.crosscheck.inspection.estimate import estimate, parameters_of
 from verl.crosscheck.inspection.mounts import mount_of
-from verl.crosscheck.errors import SettingsError
 
 MODEL = Path(__file__).parents[3] / "recipe" / "crosscheck" / "model"
 

@@ -8,11 +8,11 @@ import shutil
 
 import pytest
 
-from verl.crosscheck.inspection import run_state, status
-from verl.crosscheck.inspection.run_state import Lookout, RunState
 from verl.crosscheck.clock import ManualClock
 from verl.crosscheck.exchange.session.cards import Start
 from verl.crosscheck.exchange.session.heartbeat import beat
+from verl.crosscheck.inspection import run_state, status
+from verl.crosscheck.inspection.run_state import RunProbe, RunState
 
 
 def by_mode(found):
@@ -21,7 +21,7 @@ def by_mode(found):
 
 def look(pair, clock=None, wait_s=0.0, wall_s=None):
     clock = clock or ManualClock()
-    lookout = Lookout(clock, wall_s) if wall_s else Lookout(clock)
+    lookout = RunProbe(clock, wall_s) if wall_s else RunProbe(clock)
     return status.Observer(pair.root, clock, wait_s, lookout).look()
 
 
@@ -125,7 +125,7 @@ def test_fresh_files_of_another_host_need_no_second_look(pair):
     pair.start("ckpt", "elsewhere")
     clock = ManualClock()
     found = look(pair, clock, wait_s=60.0)
-    assert (states(found)[0], found.runs[0].evidence) == (RunState.STARTING, run_state.Evidence.FILE_TIMES)
+    assert (states(found)[0], found.runs[0].evidence) == (RunState.STARTING, run_state.StateSource.FILE_TIMES)
     assert clock.sleeps_s == []
 
 
@@ -135,7 +135,7 @@ def test_old_files_are_watched_and_a_heartbeat_settles_it(pair):
     pair.age(a, 3600)
     clock = ManualClock({4.0: lambda: beat(a.place.names.heartbeat, 7)})
     found = look(pair, clock, wait_s=6.0)
-    assert (states(found)[0], found.runs[0].evidence) == (RunState.RUNNING, run_state.Evidence.WATCHED)
+    assert (states(found)[0], found.runs[0].evidence) == (RunState.RUNNING, run_state.StateSource.WATCHED)
     assert found.runs[0].last_sign_s <= 0.25
     assert not found.attention
     assert 4.0 <= clock.monotonic_s() <= 4.5

@@ -4,16 +4,16 @@
 
 import pytest
 
-from verl.crosscheck.inspection.run_state import Run, RunState
+from verl.crosscheck.inspection.run_state import RunState, WatchedRun
 from verl.crosscheck.inspection.summary import summary
 
-WAITS = Run("ckpt", RunState.RUNNING, number=1, phase="waiting for ckpt_3", phase_s=12.0, global_step=4)
-TRAINS = Run("rollout", RunState.RUNNING, number=1, phase="training", phase_s=3.0, global_step=4, host="npu-7")
-NO_CKPT, NO_ROLLOUT = Run("ckpt"), Run("rollout")
+WAITS = WatchedRun("ckpt", RunState.RUNNING, number=1, phase="waiting for ckpt_3", phase_s=12.0, global_step=4)
+TRAINS = WatchedRun("rollout", RunState.RUNNING, number=1, phase="training", phase_s=3.0, global_step=4, host="npu-7")
+NO_CKPT, NO_ROLLOUT = WatchedRun("ckpt"), WatchedRun("rollout")
 
 
 def of(run, **changes):
-    return Run(**{**vars(run), **changes})
+    return WatchedRun(**{**vars(run), **changes})
 
 
 CASES = {

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from verl.crosscheck.evidence.step import MASK, REF, ROLLOUT, TRAIN, Detail, StepEvidence
+from verl.crosscheck.evidence.step import MASK, REF, ROLLOUT, TRAIN, StepEvidence
+from verl.crosscheck.settings import Detail
 
 VOCABULARY = 99
 STOP = 1

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from crosscheck.diagnosis.simulated import evidence
 
+from verl.crosscheck.agreement.batch_split import BatchSplit
 from verl.crosscheck.diagnosis.assess import reassess, state_of
 from verl.crosscheck.diagnosis.compare import compare_step
 from verl.crosscheck.diagnosis.findings import Aspect, State
-from verl.crosscheck.diagnosis.limits import profile
+from verl.crosscheck.diagnosis.thresholds import profile
 from verl.crosscheck.diagnosis.training_checks import OWN_STATE
-from verl.crosscheck.evidence.step import MASK, REF, ROLLOUT, TRAIN, Detail, TensorChange
-from verl.crosscheck.agreement.batch_split import Portions
+from verl.crosscheck.evidence.step import MASK, REF, ROLLOUT, TRAIN, TensorChange
+from verl.crosscheck.settings import Detail
 
 LIMITS = profile("dense_bf16")
 AGREE, DIFFER, MISSING = State.AGREE, State.DIFFER, State.MISSING
@@ -312,7 +313,7 @@ def test_updates_that_are_shared_out_otherwise_accuse_nobody(case):
         {
             "metrics": {"actor/grad_norm": factor, "actor/pg_loss": 0.5},
             "changes": {"a": TensorChange(3 * factor, 3, 3 * factor - 3)},
-            "sampling": {"portions": Portions(*each).to_json()},
+            "sampling": {"portions": BatchSplit(*each).to_json()},
         }
         for each, factor in zip(portions, (off, 1.0), strict=True)
     ]
@@ -325,7 +326,7 @@ def test_updates_that_are_shared_out_otherwise_accuse_nobody(case):
 
 
 def test_advantages_of_critics_that_see_other_mini_batches_accuse_nobody():
-    portions = [Portions(ranks, 1, False, 4).to_json() for ranks in (2, 1)]
+    portions = [BatchSplit(ranks, 1, False, 4).to_json() for ranks in (2, 1)]
     sides = [
         {
             "sampling": {"portions": each},

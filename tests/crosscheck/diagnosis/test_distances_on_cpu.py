@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from verl.crosscheck.diagnosis.distances import Block, distances
+from verl.crosscheck.diagnosis.distances import TokenBlock, distances
 
 LN = math.log
 
@@ -15,11 +15,11 @@ LN = math.log
 def of(p, q, *row_tokens):
     """Distances of tokens with these probabilities."""
     columns = (np.log(np.asarray(each)).astype(np.float32) for each in (p, q))
-    return distances([Block(*columns, np.asarray(row_tokens or [len(p)]))])
+    return distances([TokenBlock(*columns, np.asarray(row_tokens or [len(p)]))])
 
 
 def of_logs(p, q):
-    return distances([Block(np.asarray(p, np.float32), np.asarray(q, np.float32), np.asarray([len(p)]))])
+    return distances([TokenBlock(np.asarray(p, np.float32), np.asarray(q, np.float32), np.asarray([len(p)]))])
 
 
 def test_four_tokens_by_hand():
@@ -63,8 +63,8 @@ def test_blocks_add_up_to_the_whole():
     rng = np.random.default_rng(1)
     p = -rng.exponential(1.0, 1000).astype(np.float32)
     q = np.minimum(p + rng.normal(0, 0.3, 1000).astype(np.float32), 0)
-    whole = distances([Block(p, q, np.full(100, 10))])
-    parts = distances([Block(p[at : at + 200], q[at : at + 200], np.full(20, 10)) for at in range(0, 1000, 200)])
+    whole = distances([TokenBlock(p, q, np.full(100, 10))])
+    parts = distances([TokenBlock(p[at : at + 200], q[at : at + 200], np.full(20, 10)) for at in range(0, 1000, 200)])
     assert parts.values == pytest.approx(whole.values, rel=1e-5)
     np.testing.assert_array_equal(parts.row_sums, whole.row_sums)
     exact = q.astype(float) - p.astype(float)
@@ -75,7 +75,7 @@ def test_small_differences_keep_their_digits():
     rng = np.random.default_rng(2)
     p = -rng.exponential(1.0, 20_000).astype(np.float32)
     q = p + rng.normal(0, 1e-3, p.size).astype(np.float32)
-    found = distances([Block(p, q, np.full(2000, 10))])
+    found = distances([TokenBlock(p, q, np.full(2000, 10))])
     assert found.values["k3"] == pytest.approx(0.5e-6, rel=0.1)
 
 

@@ -9,13 +9,13 @@ import pytest
 
 from verl.crosscheck.diagnosis.findings import (
     Aspect,
-    Evidence,
+    Confidence,
     Finding,
     Phase,
     State,
     StepComparison,
-    Sureness,
     Verdict,
+    VerdictEvidence,
     WorstRow,
 )
 from verl.crosscheck.diagnosis.findings_json import from_json, to_json
@@ -39,11 +39,11 @@ COMPARISON = StepComparison(
 )
 VERDICT = Verdict(
     Phase.BOTH,
-    Sureness.FAIR,
+    Confidence.FAIR,
     3,
     8,
     ("update_differs",),
-    (Evidence(1, 3, FINDINGS[0]),),
+    (VerdictEvidence(1, 3, FINDINGS[0]),),
     {"sync/tensors_out_of_sync": "why"},
     ("get_control",),
     {"phases": {"rollout": {"steps": [3, 4]}}},

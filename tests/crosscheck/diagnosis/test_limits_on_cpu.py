@@ -7,11 +7,11 @@ from dataclasses import fields
 import pytest
 
 from verl.crosscheck.diagnosis.findings import Aspect
-from verl.crosscheck.diagnosis.limits import (
+from verl.crosscheck.diagnosis.thresholds import (
     BELOW_IS_BAD,
     LIMIT_NAMES,
     PROFILES,
-    Limits,
+    Thresholds,
     limits_for,
     profile,
     profile_name,
@@ -52,7 +52,7 @@ def test_an_unknown_profile_is_refused_with_the_known_ones():
 @pytest.mark.parametrize("name", PROFILES)
 def test_every_limit_has_a_number_a_reason_and_a_source(name):
     limits = profile(name)
-    for each in fields(Limits):
+    for each in fields(Thresholds):
         if each.name not in ("name", "own", "control_steps"):
             assert each.metadata["reason"] and each.metadata["source"], each.name
             assert getattr(limits, each.name) >= 0

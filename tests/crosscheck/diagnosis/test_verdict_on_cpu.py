@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from verl.crosscheck.diagnosis.findings import Aspect, Finding, Phase, State, StepComparison, Sureness
-from verl.crosscheck.diagnosis.limits import profile
+from verl.crosscheck.diagnosis.findings import Aspect, Confidence, Finding, Phase, State, StepComparison
 from verl.crosscheck.diagnosis.reasons import Because, Next
+from verl.crosscheck.diagnosis.thresholds import profile
 from verl.crosscheck.diagnosis.verdict import judge, judge_step
 
 LIMITS = profile("dense_bf16")
@@ -203,7 +203,7 @@ def test_a_fault_that_starts_later_needs_no_control():
     verdict = judge(scenario_1=[*steps(3), *steps(2, first=4, **DISAGREES)], limits=LIMITS)
     assert (verdict.phase, verdict.first_step) == (Phase.ROLLOUT, 4)
     assert Because.REFERENCE_SHOWN_BY_OTHER_STEPS.value in verdict.because
-    assert verdict.sureness is Sureness.FAIR
+    assert verdict.sureness is Confidence.FAIR
     assert verdict.next_actions[0] == Next.COLLECT_ROLLOUT.value
     assert Next.GET_CONTROL.value in verdict.next_actions
 
@@ -217,13 +217,13 @@ def test_a_fault_from_the_first_step_on_needs_a_control():
     with_control = judge(scenario_1=pair, control=steps(8), limits=LIMITS)
     assert (with_control.phase, with_control.first_step) == (Phase.ROLLOUT, 1)
     assert Because.REFERENCE_SHOWN_BY_CONTROL.value in with_control.because
-    assert with_control.sureness is Sureness.HIGH
+    assert with_control.sureness is Confidence.HIGH
 
 
 def test_scenario_2_shows_the_reference():
     pair = steps(4, **DISAGREES)
     verdict = judge(scenario_1=pair, scenario_2=steps(4), limits=LIMITS)
-    assert (verdict.phase, verdict.sureness) == (Phase.ROLLOUT, Sureness.HIGH)
+    assert (verdict.phase, verdict.sureness) == (Phase.ROLLOUT, Confidence.HIGH)
     assert Because.REFERENCE_SHOWN_BY_SCENARIO_2.value in verdict.because
     shared = judge(scenario_1=pair, scenario_2=steps(4, **DISAGREES), limits=LIMITS)
     assert shared.phase is Phase.INCONCLUSIVE
@@ -271,15 +271,15 @@ def test_steps_may_come_in_any_order():
 def test_a_fault_seen_in_both_scenarios_is_training():
     faulty = {"forward": NO, "rollout_sampler": NO}
     verdict = judge(scenario_1=steps(2, **faulty), scenario_2=steps(2, forward=NO, rollout_taker=NO), limits=LIMITS)
-    assert (verdict.phase, verdict.sureness, verdict.first_step) == (Phase.TRAINING_FORWARD, Sureness.HIGH, 1)
+    assert (verdict.phase, verdict.sureness, verdict.first_step) == (Phase.TRAINING_FORWARD, Confidence.HIGH, 1)
     assert {each.scenario for each in verdict.evidence} == {1}
     assert Next.COLLECT_ACTOR_FORWARD.value in verdict.next_actions
 
 
 def test_no_fault_is_surer_with_more_compared():
-    assert judge(scenario_1=steps(3), limits=LIMITS).sureness is Sureness.HIGH
-    assert judge(scenario_1=steps(2), limits=LIMITS).sureness is Sureness.FAIR
-    assert judge(scenario_1=steps(3, sync=NOT), limits=LIMITS).sureness is Sureness.FAIR
+    assert judge(scenario_1=steps(3), limits=LIMITS).sureness is Confidence.HIGH
+    assert judge(scenario_1=steps(2), limits=LIMITS).sureness is Confidence.FAIR
+    assert judge(scenario_1=steps(3, sync=NOT), limits=LIMITS).sureness is Confidence.FAIR
 
 
 SAMPLING_TOO = ("sampling/surprise_gap_mean", "sampling/surprise_gap_z")
@@ -310,15 +310,15 @@ def test_what_to_set_where_the_forward_pass_is_missing():
 def test_sums_over_rows_alone_make_for_low_sureness():
     by_rows = Finding(Aspect.FORWARD, "logprob_row_diff_mean", DIFFER, 0.5)
     verdict = judge(scenario_1=steps(2, forward=NOT, extra=[by_rows]), limits=LIMITS)
-    assert (verdict.phase, verdict.sureness) == (Phase.TRAINING_FORWARD, Sureness.LOW)
+    assert (verdict.phase, verdict.sureness) == (Phase.TRAINING_FORWARD, Confidence.LOW)
 
 
 def test_weak_evidence_of_one_step_is_fair():
     slight = Finding(Aspect.UPDATE, "pg_loss_rel_diff", DIFFER, LIMITS.loss_rel_diff * 1.5)
     once = judge(scenario_1=[*steps(2), step(3, extra=[slight])], limits=LIMITS)
-    assert (once.phase, once.sureness) == (Phase.TRAINING_UPDATE, Sureness.FAIR)
+    assert (once.phase, once.sureness) == (Phase.TRAINING_UPDATE, Confidence.FAIR)
     twice = judge(scenario_1=[step(1), step(2, extra=[slight]), step(3, extra=[slight])], limits=LIMITS)
-    assert (twice.sureness, twice.first_step) == (Sureness.HIGH, 2)
+    assert (twice.sureness, twice.first_step) == (Confidence.HIGH, 2)
 
 
 def test_evidence_is_strongest_first():
@@ -347,7 +347,7 @@ def test_outcomes_speak_where_log_probs_are_lacking(case):
     verdict = judge(scenario_1=falling(12, *first, **UNSEEN), scenario_2=falling(12, *second, **UNSEEN), limits=LIMITS)
     assert verdict.phase is phase
     assert because.value in verdict.because
-    assert phase is Phase.INCONCLUSIVE or verdict.sureness is Sureness.LOW
+    assert phase is Phase.INCONCLUSIVE or verdict.sureness is Confidence.LOW
 
 
 def test_outcomes_say_nothing_against_log_probs():

@@ -12,16 +12,21 @@ from evidence_fixtures import make_batch, make_observed
 from verl.crosscheck.errors import DamagedError
 from verl.crosscheck.evidence import files
 from verl.crosscheck.evidence.lookup import load_of_step
-from verl.crosscheck.evidence.step import Detail, TensorChange
+from verl.crosscheck.evidence.step import TensorChange
 from verl.crosscheck.exchange import layout
 from verl.crosscheck.exchange.publish import publish_file
 from verl.crosscheck.exchange.record.record import Record, write_record
-from verl.crosscheck.run.observe.gather import About, gather
+from verl.crosscheck.run.observe.gather import EvidenceHeader, evidence_of_batch
+from verl.crosscheck.settings import Detail
 
 
 def make_evidence(detail=Detail.TOKENS, **observed):
-    about = About("ckpt", "run-a", 0, detail, None, {"temperature": 1.0, "stop_token_ids": [1], "quantization": None})
-    evidence = gather(make_observed(make_batch([[1, 2], [3]], [[7, 8, 9], [7]], ref=True), **observed), about)
+    about = EvidenceHeader(
+        "ckpt", "run-a", 0, detail, None, {"temperature": 1.0, "stop_token_ids": [1], "quantization": None}
+    )
+    evidence = evidence_of_batch(
+        make_observed(make_batch([[1, 2], [3]], [[7, 8, 9], [7]], ref=True), **observed), about
+    )
     return dataclasses.replace(
         evidence,
         changes={"lm_head.weight": TensorChange(0.5, 0.25, 0.75), "norm.weight": TensorChange(0.125)},
@@ -57,10 +62,10 @@ def test_a_step_done_again_replaces_what_was_there(tmp_path):
 
 def test_a_token_takes_at_most_nine_bytes(tmp_path):
     tokens = 512
-    about = About("ckpt", "run-a", 0, Detail.TOKENS, None, {})
+    about = EvidenceHeader("ckpt", "run-a", 0, Detail.TOKENS, None, {})
     prompts, responses = [[1, row] for row in range(64)], [[2] * tokens for _ in range(64)]
-    without = gather(make_observed(make_batch(prompts, responses)), about)
-    with_ref = gather(make_observed(make_batch(prompts, responses, ref=True)), about)
+    without = evidence_of_batch(make_observed(make_batch(prompts, responses)), about)
+    with_ref = evidence_of_batch(make_observed(make_batch(prompts, responses, ref=True)), about)
     assert files.save(tmp_path / "without", without) < 6.5 * 64 * tokens
     assert files.save(tmp_path / "with", with_ref) < 8.5 * 64 * tokens
 

@@ -8,10 +8,10 @@ import os
 import pytest
 
 from verl.crosscheck.errors import DamagedError
-from verl.crosscheck.exchange.session.claim import cards
-from verl.crosscheck.exchange.session.cards import Card, End, EndState, Progress, Start
 from verl.crosscheck.exchange.documents import MAX_SIZE_BYTES, read_document
 from verl.crosscheck.exchange.layout import RunNames
+from verl.crosscheck.exchange.session import cards
+from verl.crosscheck.exchange.session.cards import Card, End, EndState, Progress, Start
 
 FIELDS = {"name": (str,), "count": (int,), "maybe": (int, type(None))}
 GOOD = {"schema": "s", "schema_version": 1, "name": "x", "count": 3, "maybe": None}

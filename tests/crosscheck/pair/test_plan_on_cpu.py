@@ -10,14 +10,16 @@ from omegaconf import OmegaConf
 
 from verl.crosscheck.errors import SettingsError
 from verl.crosscheck.pair.commands import parse
-from verl.crosscheck.pair.plan import Request, pairs, require_own_ports, shared_devices
+from verl.crosscheck.pair.plan import PairRequest, pairs, require_own_ports, shared_devices
 
 TRAIN = "python -m verl.trainer.main_ppo"
 
 
 def request(a=TRAIN, b=TRAIN, *, scenarios=(1, 2), steps=3, root="/x", control=False, a_env=None, b_env=None):
     place = Path(root)
-    return Request(parse(a, "--a"), parse(b, "--b"), a_env or {}, b_env or {}, scenarios, steps, place, place, control)
+    return PairRequest(
+        parse(a, "--a"), parse(b, "--b"), a_env or {}, b_env or {}, scenarios, steps, place, place, control
+    )
 
 
 def told(side):

@@ -17,7 +17,7 @@ import pytest
 
 from verl.crosscheck.clock import SystemClock
 from verl.crosscheck.pair.commands import parse
-from verl.crosscheck.pair.plan import Request, pairs
+from verl.crosscheck.pair.plan import PairRequest, pairs
 from verl.crosscheck.pair.process import MARK, end_all, environment, start
 
 CLOCK = SystemClock()
@@ -30,7 +30,7 @@ def started(tmp_path):
 
         def started(text, env=None, inherited=None):
             command = parse(text, "--a")
-            side = pairs(Request(command, command, env or {}, {}, (1,), 2, tmp_path, tmp_path / "o t"))[0].sides[0]
+            side = pairs(PairRequest(command, command, env or {}, {}, (1,), 2, tmp_path, tmp_path / "o t"))[0].sides[0]
             run = start(side, inherited)
             stack.callback(run.close, CLOCK, 0.0)
             return run

@@ -15,8 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from verl.crosscheck.cli import main
-from verl.crosscheck.pair import play
-from verl.crosscheck.pair import watch
+from verl.crosscheck.pair import play, watch
 
 TRAIN = "python -m verl.trainer.main_ppo"
 
@@ -51,7 +50,7 @@ def report(monkeypatch):
             return self.status
 
     found = Report()
-    monkeypatch.setattr(run_pairs, "write_report", found.write)
+    monkeypatch.setattr(play, "write_report", found.write)
     return found
 
 

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from verl.crosscheck.inspection.directory_contents import Holdings
-from verl.crosscheck.inspection.run_state import Run, RunState
-from verl.crosscheck.inspection.status import Status
 from verl.crosscheck.clock import ManualClock
+from verl.crosscheck.inspection.directory_contents import DirectoryContents
+from verl.crosscheck.inspection.run_state import RunState, WatchedRun
+from verl.crosscheck.inspection.status import Status
 from verl.crosscheck.pair import watch
 from verl.crosscheck.pair.commands import parse
 from verl.crosscheck.pair.log_tail import error_line, last_lines, last_words
-from verl.crosscheck.pair.plan import Request, pairs
-from verl.crosscheck.pair.watch import Limits, follow
+from verl.crosscheck.pair.plan import PairRequest, pairs
+from verl.crosscheck.pair.watch import TimeLimits, follow
 
 STEPS = 2
-LIMITS = Limits(grace_s=60, stall_s=1000, total_s=None)
+LIMITS = TimeLimits(grace_s=60, stall_s=1000, total_s=None)
 
 
 class FakeRun:
@@ -44,15 +44,15 @@ class FakeRun:
         return self._unreached
 
 
-NOTHING = Run("")
+NOTHING = WatchedRun("")
 
 
 def doing(phase, step=1, **more):
-    return Run("", RunState.RUNNING, phase=phase, global_step=step, **more)
+    return WatchedRun("", RunState.RUNNING, phase=phase, global_step=step, **more)
 
 
 def ended(state, step=STEPS, **more):
-    return Run("", state, phase="training", global_step=step, **more)
+    return WatchedRun("", state, phase="training", global_step=step, **more)
 
 
 WELL = ended(RunState.FINISHED)
@@ -69,7 +69,7 @@ def watched(tmp_path):
 
     def watched(a, b, limits=LIMITS, a_more=None, b_more=None, log="", shown=lambda sight: None):
         command = parse("bash run.sh", "--a"), parse("python -m verl.trainer.main_ppo", "--b")
-        pair = pairs(Request(*command, {}, {}, (1,), STEPS, tmp_path, tmp_path))[0]
+        pair = pairs(PairRequest(*command, {}, {}, (1,), STEPS, tmp_path, tmp_path))[0]
         for side in pair.sides:
             side.folder.mkdir(parents=True, exist_ok=True)
             side.log.write_text(log)
@@ -88,7 +88,7 @@ def watched(tmp_path):
 
 
 def holdings():
-    return Holdings(0, 0, None, None, (), (), (), (), (), None, None)
+    return DirectoryContents(0, 0, None, None, (), (), (), (), (), None, None)
 
 
 def test_both_finish(watched):

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from recipe.crosscheck.synthetic_evidence import FORWARD, GRADIENT, STALE, Plan, evidence_of_step
+from recipe.crosscheck.synthetic_evidence import FORWARD, GRADIENT, STALE, SyntheticPlan, evidence_of_step
 from verl.crosscheck.diagnosis.assess import strength
 from verl.crosscheck.diagnosis.compare import compare_step
-from verl.crosscheck.diagnosis.findings import Evidence, Phase, Sureness, Verdict
-from verl.crosscheck.diagnosis.limits import limits_for
+from verl.crosscheck.diagnosis.findings import Confidence, Phase, Verdict, VerdictEvidence
 from verl.crosscheck.diagnosis.reasons import Because, Next
-from verl.crosscheck.report.model import Report, RunFacts, Scenario, Setting, Token, TokenRow, worst_findings
+from verl.crosscheck.diagnosis.thresholds import limits_for
+from verl.crosscheck.report.model import Report, RunSummary, Scenario, SettingRow, Token, TokenRow, worst_findings
 
 FAULTS = {Phase.ROLLOUT: STALE, Phase.TRAINING_FORWARD: FORWARD, Phase.TRAINING_UPDATE: GRADIENT}
 TOLD = {
@@ -31,7 +31,7 @@ TOLD = {
         [Next.GET_CONTROL, Next.CHECK_REFERENCE, Next.SET_CALCULATE_LOG_PROBS],
     ),
 }
-SURENESS = {Phase.NO_FAULT: Sureness.FAIR, Phase.INCONCLUSIVE: Sureness.LOW}
+SURENESS = {Phase.NO_FAULT: Confidence.FAIR, Phase.INCONCLUSIVE: Confidence.LOW}
 
 
 def steps_of(plan, count=8):
@@ -42,7 +42,9 @@ def steps_of(plan, count=8):
 def run_facts(letter, mode):
     versions = {"verl-crosscheck": "0.1.0", "torch": "2.8.0" if letter == "A" else "2.9.0"}
     device = "npu" if letter == "A" else "cuda"
-    return RunFacts(letter, mode, f"{letter}-1234", f"host-{letter}", device, "fsdp2", 8, "2026-11-29", versions, 1, "")
+    return RunSummary(
+        letter, mode, f"{letter}-1234", f"host-{letter}", device, "fsdp2", 8, "2026-11-29", versions, 1, ""
+    )
 
 
 def a_scenario(plan, number=1, count=8, directory="/mnt/shared/check-1"):
@@ -50,8 +52,8 @@ def a_scenario(plan, number=1, count=8, directory="/mnt/shared/check-1"):
         run_facts(letter, mode) for letter, mode in zip("AB", ("ckpt", "rollout")[:: 3 - 2 * number], strict=True)
     )
     settings = (
-        Setting("actor_rollout_ref.rollout.name", "vllm", "sglang", False, "which engine generates"),
-        Setting("torch", "2.8.0", "2.9.0", False),
+        SettingRow("actor_rollout_ref.rollout.name", "vllm", "sglang", False, "which engine generates"),
+        SettingRow("torch", "2.8.0", "2.9.0", False),
     )
     return Scenario(number, Path(directory), 1, runs, steps_of(plan, count), settings=settings)
 
@@ -74,14 +76,14 @@ def a_verdict(phase, scenarios):
     because, following = TOLD[phase]
     accused = phase not in (Phase.NO_FAULT, Phase.INCONCLUSIVE)
     evidence = [
-        Evidence(each.number, step.global_step, finding)
+        VerdictEvidence(each.number, step.global_step, finding)
         for each in scenarios
         for step in each.steps
         for finding in worst_findings(step)
     ]
     return Verdict(
         phase=phase,
-        sureness=SURENESS.get(phase, Sureness.HIGH),
+        sureness=SURENESS.get(phase, Confidence.HIGH),
         first_step=min((each.global_step for each in evidence), default=None) if accused else None,
         steps=sum(len(each.steps) for each in scenarios),
         because=tuple(each.value for each in because),
@@ -94,7 +96,7 @@ def a_verdict(phase, scenarios):
 def a_report(phase=Phase.ROLLOUT, count=8, lean=False, **plan):
     """With `lean`, two quantities alone, which draws faster."""
     fault = FAULTS.get(phase, "" if phase is Phase.NO_FAULT else STALE)
-    scenario = a_scenario(Plan(fault=fault, **plan), count=count)
+    scenario = a_scenario(SyntheticPlan(fault=fault, **plan), count=count)
     if lean:
         kept = ("prob_abs_diff_mean", "grad_norm_rel_diff")
         steps = [

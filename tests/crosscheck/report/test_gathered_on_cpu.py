@@ -8,15 +8,15 @@ import shutil
 import numpy as np
 import pytest
 
-from recipe.crosscheck.synthetic_evidence import FORWARD, GRADIENT, STALE, Plan, responses_of_step
+from recipe.crosscheck.synthetic_evidence import FORWARD, GRADIENT, STALE, SyntheticPlan, responses_of_step
 from recipe.crosscheck.synthetic_session import record_steps, start_run, start_runs
-from verl.crosscheck.diagnosis.findings import Aspect, Phase, Sureness
+from verl.crosscheck.diagnosis.findings import Aspect, Confidence, Phase
 from verl.crosscheck.errors import DirectoryError, SettingsError
 from verl.crosscheck.exchange.session.cards import Start
 from verl.crosscheck.report import comparisons
-from verl.crosscheck.report.gathered import Request, gather
+from verl.crosscheck.report.gathered import ReportRequest, load_report
 
-PLAN = Plan(rows=32, tokens=16)
+PLAN = SyntheticPlan(rows=32, tokens=16)
 STEPS = range(1, 6)
 
 
@@ -34,7 +34,7 @@ def stale(tmp_path_factory):
 
 
 def of(root, scenario=1, **kwargs):
-    return gather(Request({scenario: root}, **kwargs))
+    return load_report(ReportRequest({scenario: root}, **kwargs))
 
 
 def test_stale_weights_are_a_fault_of_the_rollout_from_their_step_on(stale):
@@ -52,17 +52,17 @@ def test_stale_weights_are_a_fault_of_the_rollout_from_their_step_on(stale):
 @pytest.mark.parametrize(("fault", "phase"), [(FORWARD, Phase.TRAINING_FORWARD), (GRADIENT, Phase.TRAINING_UPDATE)])
 def test_faults_of_training_in_either_scenario(tmp_path, fault, phase):
     for scenario, suspect in ((1, "ckpt"), (2, "rollout")):
-        root = a_session(tmp_path / suspect, Plan(rows=32, tokens=16, fault=fault, suspect=suspect))
+        root = a_session(tmp_path / suspect, SyntheticPlan(rows=32, tokens=16, fault=fault, suspect=suspect))
         found = of(root, scenario)
         assert found.verdict.phase is phase
         assert found.scenarios[0].runs[0].mode == suspect
 
 
 def test_both_scenarios_together(stale, tmp_path):
-    second = a_session(tmp_path / "2", Plan(rows=32, tokens=16, fault=""))
-    found = gather(Request({1: stale, 2: second}))
+    second = a_session(tmp_path / "2", SyntheticPlan(rows=32, tokens=16, fault=""))
+    found = load_report(ReportRequest({1: stale, 2: second}))
     assert found.verdict.phase is Phase.ROLLOUT
-    assert found.verdict.sureness is Sureness.HIGH  # scenario 2 shows that the reference agrees with itself
+    assert found.verdict.sureness is Confidence.HIGH  # scenario 2 shows that the reference agrees with itself
     assert [each.number for each in found.scenarios] == [1, 2]
 
 
@@ -103,10 +103,10 @@ def test_limits_of_a_file_change_states_without_comparing_anew(stale, tmp_path):
 
 
 def test_a_control_sets_limits_and_shows_the_reference(stale, tmp_path):
-    control = a_session(tmp_path / "control", Plan(rows=32, tokens=16, fault=""), range(1, 10))
+    control = a_session(tmp_path / "control", SyntheticPlan(rows=32, tokens=16, fault=""), range(1, 10))
     found = of(stale, control=control)
     assert found.verdict.phase is Phase.ROLLOUT
-    assert found.verdict.sureness is Sureness.HIGH
+    assert found.verdict.sureness is Confidence.HIGH
     assert len(found.control.steps) == 9
     taker = [each for each in found.scenarios[0].steps[0].findings if each.aspect is Aspect.ROLLOUT_TAKER]
     mean = next(each for each in taker if each.quantity == "logprob_abs_diff_mean")
@@ -119,7 +119,7 @@ def test_the_newest_record_of_a_step_counts_after_a_resume(tmp_path):
     runs["ckpt"].end(RuntimeError("lost"))
     start = Start(global_step=2, calls=2, updates=2, session=runs["ckpt"].place.session.id)
     again = {**runs, "ckpt": start_run(tmp_path, "ckpt", start)}
-    record_steps(again, Plan(rows=32, tokens=16, fault=""), range(3, 5))
+    record_steps(again, SyntheticPlan(rows=32, tokens=16, fault=""), range(3, 5))
     found = of(tmp_path)
     assert again["ckpt"].place.number == 2
     assert found.verdict.phase is Phase.NO_FAULT
@@ -154,7 +154,7 @@ def test_damaged_evidence_is_told_and_its_step_not_compared(tmp_path):
 
 
 def test_evidence_that_no_run_would_write_is_told_and_its_step_not_compared(tmp_path):
-    root = a_session(tmp_path, Plan(rows=8, tokens=16), range(1, 3), logged=False)
+    root = a_session(tmp_path, SyntheticPlan(rows=8, tokens=16), range(1, 3), logged=False)
     folder = root / "sessions" / "session_1" / "runs" / "rollout_1" / "evidence"
     (folder / "step_1").replace(folder / "step_2")  # says that it is of step 1
     found = of(root)
@@ -230,7 +230,7 @@ def test_positions_stand_where_the_rollout_is_gone(stale, tmp_path):
 
 
 def test_a_long_response_is_cut_around_its_worst_token(tmp_path):
-    a_session(tmp_path, Plan(rows=4, tokens=1000, fault=STALE, faulty_from=1), range(1, 2))
+    a_session(tmp_path, SyntheticPlan(rows=4, tokens=1000, fault=STALE, faulty_from=1), range(1, 2))
     for row in of(tmp_path).rows:
         assert len(row.tokens) == 160
         assert row.length >= 500

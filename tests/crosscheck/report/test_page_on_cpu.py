@@ -11,7 +11,7 @@ import pytest
 
 from verl.crosscheck.diagnosis.findings import Aspect, Finding, Phase, State
 from verl.crosscheck.report.layers import layer_changes, layer_of
-from verl.crosscheck.report.model import Control, Setting
+from verl.crosscheck.report.model import Control, SettingRow
 from verl.crosscheck.report.page import render
 from verl.crosscheck.report.wording import words_of
 
@@ -129,7 +129,7 @@ def test_nothing_that_comes_from_files_becomes_markup(make_report):
         directory=Path(f"/mnt/{EVIL}".replace("\x00", "")),
         steps=(*scenario.steps[:-1], step),
         runs=tuple(replace(run, host=EVIL, run_id=EVIL, versions={EVIL: EVIL}) for run in scenario.runs),
-        settings=(Setting(EVIL, EVIL, EVIL, True, EVIL), Setting(EVIL, EVIL, EVIL, False, EVIL)),
+        settings=(SettingRow(EVIL, EVIL, EVIL, True, EVIL), SettingRow(EVIL, EVIL, EVIL, False, EVIL)),
         settings_not_compared={EVIL: EVIL},
         problems={EVIL: EVIL},
     )

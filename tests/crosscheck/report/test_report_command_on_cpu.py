@@ -11,7 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from recipe.crosscheck.synthetic_evidence import FORWARD, GRADIENT, STALE, Plan
+from recipe.crosscheck.synthetic_evidence import FORWARD, GRADIENT, STALE, SyntheticPlan
 from recipe.crosscheck.synthetic_session import record_steps, start_run, start_runs
 from verl.crosscheck.cli import main
 from verl.crosscheck.diagnosis.findings import Phase
@@ -30,7 +30,9 @@ def sessions(tmp_path_factory):
     for name, fault in faults.items():
         runs = start_runs(root / (name or "healthy"))
         first = 1 if name == "always" else 3
-        record_steps(runs, Plan(rows=24, tokens=12, fault=fault, faulty_from=first), range(1, 5), rollouts=True)
+        record_steps(
+            runs, SyntheticPlan(rows=24, tokens=12, fault=fault, faulty_from=first), range(1, 5), rollouts=True
+        )
     return root
 
 
@@ -187,7 +189,7 @@ def test_an_inconclusive_report_begins_with_what_decides_it(sessions):
 
 def test_names_from_files_are_no_markup_for_the_terminal(tmp_path):
     runs = start_runs(tmp_path / "[bold red]\x1b[31mx")
-    record_steps(runs, Plan(rows=24, tokens=12), range(1, 4))
+    record_steps(runs, SyntheticPlan(rows=24, tokens=12), range(1, 4))
     result = call(runs["ckpt"].place.root)
     assert "\x1b" not in result.stdout
     assert "[bold red]\\x1b[31mx" in result.stdout

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 import verl.crosscheck.report
-from recipe.crosscheck.synthetic_evidence import Plan, evidence_of_step
-from verl.crosscheck.agreement.compare import table
-from verl.crosscheck.diagnosis import limits, training_checks
+from recipe.crosscheck.synthetic_evidence import SyntheticPlan, evidence_of_step
+from verl.crosscheck.agreement import table as agreement_table
+from verl.crosscheck.diagnosis import thresholds, training_checks
 from verl.crosscheck.diagnosis.compare import compare_step
-from verl.crosscheck.diagnosis.findings import Aspect, Phase, State, Sureness
+from verl.crosscheck.diagnosis.findings import Aspect, Confidence, Phase, State
 from verl.crosscheck.diagnosis.log_probs import TOKEN_QUANTITIES
 from verl.crosscheck.diagnosis.reasons import Because, Next
 from verl.crosscheck.report.model import Cell
@@ -40,7 +40,7 @@ def fields_in(text):
     ("table", "enum"),
     [
         ("phases", Phase),
-        ("sureness", Sureness),
+        ("sureness", Confidence),
         ("aspects", Aspect),
         ("cells", Cell),
         ("because", Because),
@@ -53,7 +53,7 @@ def test_every_member_has_words(words, table, enum):
 
 @both
 def test_every_quantity_has_words(words):
-    shown = {*limits.LIMIT_NAMES, *TOKEN_QUANTITIES, *training_checks.METRICS, "tensors_not_matched"}
+    shown = {*thresholds.LIMIT_NAMES, *TOKEN_QUANTITIES, *training_checks.METRICS, "tensors_not_matched"}
     shown |= {f"{side}_train_{kind}" for side in ("surprise_gap",) for kind in ("mean", "z")}
     assert shown <= set(words.quantities)
     assert set(training_checks.OUTCOMES) <= set(words.outcomes)
@@ -96,13 +96,13 @@ def test_each_label_is_used_and_each_that_is_used_is_there():
 
 
 MADE_UP = {"phase_fault", "phase_ok", "phase_unknown", "scenario_1", "scenario_2"}
-MADE_UP |= {f"sure_ok_{level.value}" for level in Sureness}
+MADE_UP |= {f"sure_ok_{level.value}" for level in Confidence}
 """Labels whose names the code puts together."""
 
 
 def reasons_of_comparisons():
     """What comparing says of evidence that lacks this and that."""
-    sampler, taker = evidence_of_step(Plan(rows=32), 1)
+    sampler, taker = evidence_of_step(SyntheticPlan(rows=32), 1)
     bare = {"tokens": {}, "rows": {}, "metrics": {}, "changes": {}, "missing": {}, "sampling": {}}
     pairs = [
         (sampler, taker),
@@ -119,7 +119,7 @@ def reasons_of_comparisons():
         ),
     ]
     for a, b in pairs:
-        for finding in compare_step(a, b, limits.limits_for(sampler.sampling)).findings:
+        for finding in compare_step(a, b, thresholds.limits_for(sampler.sampling)).findings:
             if " " in finding.reason:  # else a name
                 yield finding.state, finding.reason
 
@@ -132,7 +132,7 @@ def test_reasons_that_comparing_gives_are_translated():
 
 
 def test_reasons_for_allowed_differences_are_translated():
-    assert not [rule.reason for rule in table.TABLE if not IS_CHINESE.search(translated(rule.reason))]
+    assert not [rule.reason for rule in agreement_table.TABLE if not IS_CHINESE.search(translated(rule.reason))]
 
 
 def test_missing_reasons_in_the_source_are_translated():

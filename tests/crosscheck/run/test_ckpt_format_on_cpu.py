@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from verl.crosscheck.run.ckpt_format import choose, sharding_of, why_not_portable
 from verl.crosscheck.errors import MismatchError
 from verl.crosscheck.exchange.session.cards import Card, Start
+from verl.crosscheck.run.ckpt_format import choose, sharding_of, why_not_portable
 from verl.crosscheck.settings import CkptFormat
 
 ACTOR = "actor_rollout_ref.actor"

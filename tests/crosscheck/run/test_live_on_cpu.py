@@ -26,9 +26,9 @@ from verl.crosscheck.errors import (
     WaitTimeoutError,
 )
 from verl.crosscheck.exchange import filesystem
-from verl.crosscheck.exchange.session.claim import claim
-from verl.crosscheck.exchange.session.heartbeat import beat
 from verl.crosscheck.exchange.layout import RunNames
+from verl.crosscheck.exchange.session import claim
+from verl.crosscheck.exchange.session.heartbeat import beat
 from verl.utils.share_data import ShareDataTest
 
 
@@ -40,7 +40,7 @@ def root(tmp_path):
 @pytest.fixture
 def other_host(monkeypatch):
     """Runs are judged as those of another host: by what is seen of them alone."""
-    monkeypatch.setattr(session, "is_running", lambda process: None)
+    monkeypatch.setattr(claim, "is_running", lambda process: None)
 
 
 class Side:

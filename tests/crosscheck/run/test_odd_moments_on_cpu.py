@@ -11,9 +11,9 @@ from rollout_fixtures import FakeManager, make_config, make_prompts
 from verl.crosscheck.clock import ManualClock
 from verl.crosscheck.errors import DamagedError, DirectoryError, PeerFailedError, PublishError, SessionError
 from verl.crosscheck.exchange import artefacts, filesystem
-from verl.crosscheck.exchange.session.claim import cards, claim
 from verl.crosscheck.exchange.layout import RunNames
 from verl.crosscheck.exchange.publish import publish_folder, publish_json
+from verl.crosscheck.exchange.session import cards, claim
 from verl.utils.share_data import ShareDataTest
 
 
@@ -77,7 +77,7 @@ def test_a_run_replaced_during_a_save_publishes_nothing(root, monkeypatch):
     b, taker = side(root, "rollout")
     engine.generate_sequences(make_prompts(["1+1="]))
     taker.generate_sequences(make_prompts(["1+1="]))
-    monkeypatch.setattr(session, "is_running", lambda process: None)  # as if of other hosts, and silent
+    monkeypatch.setattr(claim, "is_running", lambda process: None)  # as if of other hosts, and silent
 
     def save(path):
         Path(path, "rank_0.pt").write_bytes(b"half")

@@ -8,10 +8,10 @@ import pytest
 from rollout_fixtures import FakeManager, make_config, make_prompts
 
 from verl.crosscheck.exchange import artefacts
-from verl.crosscheck.exchange.session.claim import cards
+from verl.crosscheck.exchange.session import cards
 from verl.crosscheck.exchange.session.cards import Start
 from verl.crosscheck.identity import CallKind
-from verl.crosscheck.run.indexing import Asked, CallIndex, place
+from verl.crosscheck.run.indexing import CallIndex, CallKey, index_of_call
 from verl.utils.share_data import ShareDataTest
 
 
@@ -89,7 +89,7 @@ def test_an_artefact_that_is_put_aside_between_listing_and_reading_is_not_damage
 def test_the_validation_after_the_last_step_is_the_sessions_also_after_a_resume(step, exchanged):
     """With a test_freq of 3 and 5 steps, upstream validates after 3 and after 5."""
     index = CallIndex(Start(step, calls=step, updates=step, session="s"), test_freq=3, last_step=5)
-    at = place(index, Asked(CallKind.VALIDATION, step), lambda at: None)
+    at = index_of_call(index, CallKey(CallKind.VALIDATION, step), lambda at: None)
     assert (at is not None) == exchanged
 
 

@@ -11,8 +11,8 @@ from omegaconf import OmegaConf
 from rollout_fixtures import make_config
 
 from verl.crosscheck.errors import DirectoryError, SettingsError
-from verl.crosscheck.settings import ShareMode
 from verl.crosscheck.run.startup import prepare
+from verl.crosscheck.settings import ShareMode
 from verl.trainer.config import CheckpointConfig, TrainerConfig
 from verl.utils.config import omega_conf_to_dataclass
 

@@ -11,11 +11,11 @@ from omegaconf import OmegaConf
 from rollout_fixtures import FakeManager, exchanged, make_config, make_prompts
 from tensordict import TensorDict
 
-from verl.crosscheck.run.checkpoints import actor_about
 from verl.crosscheck.errors import MismatchError, PublishError, SettingsError
 from verl.crosscheck.evidence.files import load
 from verl.crosscheck.exchange.layout import MANIFEST, RunNames, is_staged
 from verl.crosscheck.exchange.manifest import read_checked
+from verl.crosscheck.run.checkpoints import actor_about
 from verl.crosscheck.run.hooks import NoHooks, ShareHooks, SkipHooks, hooks_for
 from verl.crosscheck.weights.portable import transfer
 from verl.experimental.separation.ray_trainer import SeparateRayPPOTrainer

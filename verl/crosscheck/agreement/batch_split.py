@@ -33,7 +33,7 @@ SAME_MEAN = (
 
 
 @dataclass(frozen=True)
-class Portions:
+class BatchSplit:
     """How a run shares out the rows of an update. None is not known."""
 
     ranks: int | None
@@ -49,7 +49,7 @@ class Portions:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, value: Any) -> Portions | None:
+    def from_json(cls, value: Any) -> BatchSplit | None:
         """What of `to_json` can be read; None if nothing can."""
         if not isinstance(value, Mapping):
             return None
@@ -58,9 +58,9 @@ class Portions:
         return cls(ranks, mini_batches, value.get("mean_by_rank") is True, of_critic)
 
 
-def portions_of(flat: Mapping[str, Any]) -> Portions:
+def batch_split_of(flat: Mapping[str, Any]) -> BatchSplit:
     """Of a flat configuration."""
-    return Portions(
+    return BatchSplit(
         ranks=_ranks(flat),
         mini_batches=_mini_batches(flat, ACTOR),
         mean_by_rank=not splits_evenly(flat),
@@ -73,7 +73,7 @@ def _mini_batches(flat: Mapping[str, Any], section: str) -> int | None:
     return ceil(batch / mini_batch) if batch and mini_batch else None
 
 
-def why_other_advantages(own: Portions, other: Portions) -> str:
+def why_other_advantages(own: BatchSplit, other: BatchSplit) -> str:
     """Why the critics of two healthy runs drift apart, and with them the advantages; empty if they do not, as far as is
     known."""
     if own.ranks is None or other.ranks is None or own.ranks == other.ranks:
@@ -88,7 +88,7 @@ def why_other_advantages(own: Portions, other: Portions) -> str:
     )
 
 
-def why_other_updates(own: Portions, other: Portions) -> str:
+def why_other_updates(own: BatchSplit, other: BatchSplit) -> str:
     """Why two healthy runs do not do the same update on the same rows; empty if they do, as far as is known."""
     if own.ranks is None or other.ranks is None or own.ranks == other.ranks:
         return ""

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether two runs are set up to compute the same thing: their resolved configurations and their facts, side by side.
 
-A configuration is what `verl.crosscheck.redaction` left of it, facts are what `verl.crosscheck.agreement.facts` found out; both
-are plain JSON. Which keys may differ says `verl.crosscheck.agreement.table`. What was not compared is said, never
-taken for equal. Called before the first exchange; knows nothing of files, Ray or Hydra.
+A configuration is what `verl.crosscheck.redaction` left of it, facts are what `facts` found out; both are plain JSON.
+`table` lists the keys that may differ. What was not compared is reported, never taken for equal.
+ Called before the first exchange; knows nothing of files, Ray or Hydra.
 """
 
 from __future__ import annotations

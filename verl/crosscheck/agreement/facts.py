@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from verl.crosscheck.agreement.compare import NOT_KNOWN, flatten
-from verl.crosscheck.agreement.table import has_critic
 from verl.crosscheck.agreement.facts_data import data_facts
 from verl.crosscheck.agreement.facts_model import config_of_folder, model_facts, tokenizer_facts
+from verl.crosscheck.agreement.table import has_critic
 
 __all__ = [
     "collect_facts",

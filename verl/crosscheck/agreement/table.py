@@ -3,7 +3,7 @@
 """Which keys of two runs' configurations may differ, and why. All others must agree, unknown ones too.
 
 The question behind each line: would two healthy runs that differ in this key alone still do the same arithmetic on the
-same rows, but for rounding? Then it may differ. Called by `verl.crosscheck.agreement.compare`; data and matching, nothing else.
+same rows, but for rounding? Then it may differ. Called by `compare`; data and matching, nothing else.
 """
 
 from __future__ import annotations

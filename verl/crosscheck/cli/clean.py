@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from verl.crosscheck.inspection.clean_plan import Item, Plan, carry_out, plan, require_all_ended
 from verl.crosscheck.cli.terminal import (
     ATTENTION,
     FolderArgument,
@@ -28,13 +27,14 @@ from verl.crosscheck.console import printable
 from verl.crosscheck.errors import SessionError
 from verl.crosscheck.exchange.directory import open_directory
 from verl.crosscheck.exchange.free_space import readable
+from verl.crosscheck.inspection.clean_plan import CleanItem, CleanPlan, carry_out, plan, require_all_ended
 
 SCHEMA = "verl-crosscheck/clean"
 SCHEMA_VERSION = 1
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CleanOutcome:
     """What `--json` prints.
 
     Args:
@@ -43,7 +43,7 @@ class Outcome:
         failed: reason by path of what could not be deleted.
     """
 
-    plan: Plan
+    plan: CleanPlan
     done: bool
     deleted: tuple[str, ...]
     failed: dict[str, str]
@@ -86,14 +86,14 @@ def clean(directory: Path, everything: bool, yes: bool, silence_s: float, as_jso
         with ended_by_signals():
             failed |= _delete(made, silence_s, deleted)
     if as_json:
-        print_json(Outcome(made, yes, tuple(deleted), failed))
+        print_json(CleanOutcome(made, yes, tuple(deleted), failed))
     elif out:
         _conclude(out, made, yes, deleted, failed, everything)
     if yes and failed:
         raise SystemExit(ATTENTION)
 
 
-def _delete(made: Plan, silence_s: float, deleted: list[str]) -> dict[str, str]:
+def _delete(made: CleanPlan, silence_s: float, deleted: list[str]) -> dict[str, str]:
     try:
         require_all_ended(Path(made.directory), silence_s, SystemClock(), lambda line: click.echo(line, err=True))
         failed = carry_out(made, lambda item: deleted.append(item.path))
@@ -103,7 +103,7 @@ def _delete(made: Plan, silence_s: float, deleted: list[str]) -> dict[str, str]:
     return {item.path: reason for item, reason in failed}
 
 
-def _show(out: Console, made: Plan) -> None:
+def _show(out: Console, made: CleanPlan) -> None:
     out.print(data(made.directory, "bold"))
     if not made.items:
         return
@@ -116,14 +116,14 @@ def _show(out: Console, made: Plan) -> None:
     out.print(table)
 
 
-def _why(item: Item) -> Text:
+def _why(item: CleanItem) -> Text:
     if not item.refused:
         return data(item.why)
     return Text.assemble(data(item.why), ("; stays: ", "yellow"), data(item.refused, "yellow"))
 
 
 def _conclude(
-    out: Console, made: Plan, yes: bool, deleted: list[str], failed: dict[str, str], everything: bool
+    out: Console, made: CleanPlan, yes: bool, deleted: list[str], failed: dict[str, str], everything: bool
 ) -> None:
     going = made.going
     total = readable(sum(item.size_bytes for item in going))

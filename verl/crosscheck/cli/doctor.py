@@ -17,12 +17,6 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from verl.crosscheck.inspection import doctor_notes
-from verl.crosscheck.inspection.doctor_checks import Bench, Check, Verdict, file_clock_s, run_checks, scratch
-from verl.crosscheck.inspection.doctor_notes import Found, Note
-from verl.crosscheck.inspection.doctor_pair import pair_checks
-from verl.crosscheck.inspection.estimate import CHECKPOINT_BYTES, PORTABLE_BYTES, Estimate, estimate, parameters_of
-from verl.crosscheck.inspection.mounts import Mount, mount_of
 from verl.crosscheck.cli.terminal import (
     ATTENTION,
     console,
@@ -38,21 +32,27 @@ from verl.crosscheck.clock import SystemClock
 from verl.crosscheck.exchange import directory, filesystem
 from verl.crosscheck.exchange.free_space import readable
 from verl.crosscheck.exchange.layout import Layout
+from verl.crosscheck.inspection import doctor_notes
+from verl.crosscheck.inspection.doctor_checks import Check, CheckContext, CheckResult, file_clock_s, run_checks, scratch
+from verl.crosscheck.inspection.doctor_notes import Found, Note
+from verl.crosscheck.inspection.doctor_pair import pair_checks
+from verl.crosscheck.inspection.estimate import CHECKPOINT_BYTES, PORTABLE_BYTES, Estimate, estimate, parameters_of
+from verl.crosscheck.inspection.mounts import Mount, mount_of
 
 SCHEMA = "verl-crosscheck/doctor"
 SCHEMA_VERSION = 1
-_STYLES = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.FAILED: "bold red"}
+_STYLES = {CheckResult.OK: "green", CheckResult.WARNING: "yellow", CheckResult.FAILED: "bold red"}
 _NARROW = 100
 """Columns of a terminal below which advice stands under what was found."""
 
 
 @dataclass(frozen=True)
-class Diagnosis:
+class DoctorReport:
     """Everything that was found out; what `--json` prints."""
 
     directory: str
     host: str
-    verdict: Verdict
+    verdict: CheckResult
     checks: tuple[Check, ...]
     mount: Mount | None
     estimate: Estimate | None
@@ -147,11 +147,11 @@ def doctor(
         found = _examine(Path(expanded(directory)), megabytes * 1_000_000, wanted, None if as_json else console())
     if as_json:
         print_json(found)
-    if found.verdict is Verdict.FAILED:
+    if found.verdict is CheckResult.FAILED:
         raise SystemExit(ATTENTION)
 
 
-def _examine(path: Path, size_bytes: int, wanted: Estimate | None, out: Console | None) -> Diagnosis:
+def _examine(path: Path, size_bytes: int, wanted: Estimate | None, out: Console | None) -> DoctorReport:
     """Check, and show each result as soon as it is there."""
     host, checks = socket.gethostname(), []
     with _warnings() as warnings:
@@ -161,7 +161,7 @@ def _examine(path: Path, size_bytes: int, wanted: Estimate | None, out: Console 
         out.print(data(f"{root} from host {host}", "bold"))
         out.print()
     with scratch(places) as folder:
-        for check in _all_checks(root, warnings, mount, Bench(folder, SystemClock(), size_bytes), wanted):
+        for check in _all_checks(root, warnings, mount, CheckContext(folder, SystemClock(), size_bytes), wanted):
             checks.append(check)
             if out:
                 out.print(_line(check, out.width))
@@ -170,8 +170,8 @@ def _examine(path: Path, size_bytes: int, wanted: Estimate | None, out: Console 
     seen = {each.note.host: each.note.visit for each in notes if each.note}
     told = time.strftime("%Y-%m-%d %H:%M:%S %z")
     doctor_notes.leave_note(places, Note(host, secrets.token_hex(8), told, kind, seen))
-    worst = max((check.verdict for check in checks), key=list(Verdict).index)
-    found = Diagnosis(str(root), host, worst, tuple(checks), mount, wanted, notes)
+    worst = max((check.verdict for check in checks), key=list(CheckResult).index)
+    found = DoctorReport(str(root), host, worst, tuple(checks), mount, wanted, notes)
     if out:
         _show_notes(out, found)
         out.print()
@@ -180,7 +180,7 @@ def _examine(path: Path, size_bytes: int, wanted: Estimate | None, out: Console 
 
 
 def _all_checks(
-    root: Path, warnings: list[str], mount: Mount | None, bench: Bench, wanted: Estimate | None
+    root: Path, warnings: list[str], mount: Mount | None, bench: CheckContext, wanted: Estimate | None
 ) -> Iterator[Check]:
     yield _directory_check(warnings)
     yield _mount_check(mount)
@@ -191,15 +191,15 @@ def _all_checks(
 
 def _directory_check(warnings: list[str]) -> Check:
     if warnings:
-        return Check("directory", Verdict.WARNING, "; ".join(warnings), "Harmless where there is no other user")
-    return Check("directory", Verdict.OK, "is this user's, and nobody else can write in it or replace it")
+        return Check("directory", CheckResult.WARNING, "; ".join(warnings), "Harmless where there is no other user")
+    return Check("directory", CheckResult.OK, "is this user's, and nobody else can write in it or replace it")
 
 
 def _mount_check(mount: Mount | None) -> Check:
     if mount is None:
-        return Check("file system", Verdict.OK, "the kernel does not tell which")
+        return Check("file system", CheckResult.OK, "the kernel does not tell which")
     dubious = mount.kind in ("tmpfs", "ramfs", "overlay", "cifs", "smb3")
-    verdict = Verdict.WARNING if dubious else Verdict.OK
+    verdict = CheckResult.WARNING if dubious else CheckResult.OK
     return Check("file system", verdict, f"{mount.kind} from {mount.source}", mount.caveat)
 
 
@@ -208,14 +208,14 @@ def _space_check(free_bytes: int, wanted: Estimate | None) -> Check:
     measured = {"free_bytes": float(free_bytes)}
     if wanted is None:
         advice = "--model PATH or --parameters N holds it against what a pair needs"
-        return Check("free space", Verdict.OK, free, advice, measured)
+        return Check("free space", CheckResult.OK, free, advice, measured)
     needed = f"{free}, {readable(wanted.needed_bytes)} needed: {_formula(wanted)}"
     if free_bytes < wanted.needed_bytes:
         missing = readable(wanted.needed_bytes - free_bytes)
-        return Check("free space", Verdict.FAILED, needed, f"{missing} are missing: free them", measured)
+        return Check("free space", CheckResult.FAILED, needed, f"{missing} are missing: free them", measured)
     if free_bytes < 1.1 * wanted.needed_bytes:
-        return Check("free space", Verdict.WARNING, needed, "This is tight", measured)
-    return Check("free space", Verdict.OK, needed, "", measured)
+        return Check("free space", CheckResult.WARNING, needed, "This is tight", measured)
+    return Check("free space", CheckResult.OK, needed, "", measured)
 
 
 def _formula(wanted: Estimate) -> str:
@@ -240,11 +240,11 @@ def _line(check: Check, width: int) -> Table:
     line.add_column(overflow="fold", ratio=1)
     line.add_row(data(check.verdict.value, _STYLES[check.verdict]), check.name, data(check.found))
     if check.advice:
-        line.add_row("", "", data(check.advice, "dim" if check.verdict is Verdict.OK else ""))
+        line.add_row("", "", data(check.advice, "dim" if check.verdict is CheckResult.OK else ""))
     return line
 
 
-def _show_notes(out: Console, found: Diagnosis) -> None:
+def _show_notes(out: Console, found: DoctorReport) -> None:
     out.print()
     if not found.notes:
         out.print("No other host has left a note in this directory yet. Run this command there as well.")
@@ -273,9 +273,9 @@ def _note(found: Found) -> Table:
     return line
 
 
-def _conclusion(found: Diagnosis) -> str:
-    number = {each: sum(check.verdict is each for check in found.checks) for each in Verdict}
-    failed, warned = number[Verdict.FAILED], number[Verdict.WARNING]
+def _conclusion(found: DoctorReport) -> str:
+    number = {each: sum(check.verdict is each for check in found.checks) for each in CheckResult}
+    failed, warned = number[CheckResult.FAILED], number[CheckResult.WARNING]
     if failed:
         return f"{count(failed, 'check')} failed: two runs cannot rely on this directory."
     here = found.mount is not None and found.mount.is_local and not found.notes

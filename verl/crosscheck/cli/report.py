@@ -60,7 +60,7 @@ def report(
     1 the report could not be made; 2 wrong usage, or a directory that cannot be read.
     """
     from verl.crosscheck.report.exit_status import exit_status
-    from verl.crosscheck.report.gathered import Request, gather
+    from verl.crosscheck.report.gathered import ReportRequest, load_report
     from verl.crosscheck.report.wording import words_of
 
     if as_json and output == STANDARD_OUTPUT:
@@ -70,7 +70,7 @@ def report(
         raise click.UsageError(f"{twice} is named twice: scenario 1, scenario 2 and control are pairs of their own.")
     first = _scenario(suspect, scenario)
     scenarios = {first: directory} if second is None else {first: directory, 3 - first: second}
-    request = Request(
+    request = ReportRequest(
         scenarios=scenarios,
         control=control,
         limits=None if limits is None else Path(expanded(limits)),
@@ -78,7 +78,7 @@ def report(
         decode=None if tokenizer is None else _decoder(tokenizer),
         with_rows=output is not None,
     )
-    found, words = gather(request), words_of(lang)
+    found, words = load_report(request), words_of(lang)
     if output is not None:
         _write(found, words, output)
     if as_json:

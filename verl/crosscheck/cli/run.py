@@ -129,17 +129,17 @@ def run(
     is no report; 2 wrong usage; 130 after Ctrl-C.
     """
     # Later, since other commands need neither psutil nor these, and since they use the facts of `status`.
-    from verl.crosscheck.pair.play import play, print_commands
     from verl.crosscheck.pair.commands import parse
-    from verl.crosscheck.pair.plan import Request
-    from verl.crosscheck.pair.watch import Limits
+    from verl.crosscheck.pair.plan import PairRequest
+    from verl.crosscheck.pair.play import play, print_commands
+    from verl.crosscheck.pair.watch import TimeLimits
 
     a, b = parse(a_text, "--a"), parse(b_text, "--b")
     if two_sites and root is None:
         raise click.UsageError("--two-sites needs --dir: a directory that both sites reach under the same path.")
     place = Path.cwd() / (root or time.strftime("crosscheck-%Y%m%d-%H%M%S"))
-    request = Request(a, b, a_env, b_env, scenarios, steps, place, Path.cwd() / (out or place), control)
+    request = PairRequest(a, b, a_env, b_env, scenarios, steps, place, Path.cwd() / (out or place), control)
     if two_sites:
         print_commands(request, lang)
         return
-    raise SystemExit(play(request, Limits(grace_s, stall_s, total_s), lang))
+    raise SystemExit(play(request, TimeLimits(grace_s, stall_s, total_s), lang))

@@ -10,18 +10,18 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from verl.crosscheck.inspection.run_state import Run, RunState
 from verl.crosscheck.cli.status_view import STYLES, doing, step
 from verl.crosscheck.cli.terminal import data, duration
+from verl.crosscheck.inspection.run_state import RunState, WatchedRun
 from verl.crosscheck.pair.log_tail import last_words
-from verl.crosscheck.pair.plan import Pair, Side
-from verl.crosscheck.pair.watch import Outcome, Sight
+from verl.crosscheck.pair.plan import PairPlan, Side
+from verl.crosscheck.pair.watch import PairOutcome, PairSight
 
 LINE_EVERY_S = 60.0
 """Longest time without a line, where lines are printed."""
 
 
-def page(pair: Pair, sight: Sight) -> RenderableType:
+def page(pair: PairPlan, sight: PairSight) -> RenderableType:
     """Both runs now."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("", style="dim", no_wrap=True)
@@ -33,7 +33,7 @@ def page(pair: Pair, sight: Sight) -> RenderableType:
     return Group(Text(_stopwatch(sight.elapsed_s), "dim"), table, *map(_last_line, pair.sides))
 
 
-def heading(pair: Pair, number: int, total: int) -> Iterator[RenderableType]:
+def heading(pair: PairPlan, number: int, total: int) -> Iterator[RenderableType]:
     """What comes before a pair of runs."""
     of = f" ({number} of {total})" if total > 1 else ""
     yield Text.assemble((f"{pair.title}{of}: ", "bold"), pair.question)
@@ -44,12 +44,12 @@ def heading(pair: Pair, number: int, total: int) -> Iterator[RenderableType]:
 class Lines:
     """For a pipe or a file: a line whenever a run gets to another step or ends, and once in a while."""
 
-    def __init__(self, out: Console, pair: Pair) -> None:
+    def __init__(self, out: Console, pair: PairPlan) -> None:
         self._out, self._pair = out, pair
         self._told: object = None
         self._told_s = 0.0
 
-    def show(self, sight: Sight) -> None:
+    def show(self, sight: PairSight) -> None:
         now = [(state, run.global_step) for run, (state, _) in zip(sight.runs, _states(sight), strict=True)]
         if now != self._told or sight.elapsed_s - self._told_s >= LINE_EVERY_S:
             self._told, self._told_s = now, sight.elapsed_s
@@ -58,7 +58,7 @@ class Lines:
             self._out.print(data(f"{_stopwatch(sight.elapsed_s):>8}  {'; '.join(parts)}"), soft_wrap=True)
 
 
-def ending(outcome: Outcome) -> Iterator[RenderableType]:
+def ending(outcome: PairOutcome) -> Iterator[RenderableType]:
     """What comes after a pair of runs."""
     words = f"{outcome.pair.title}: {outcome.words} ({duration(outcome.elapsed_s)})."
     yield data(words, "green" if outcome.ok else "bold red")
@@ -72,7 +72,7 @@ def ending(outcome: Outcome) -> Iterator[RenderableType]:
     yield data(f"The whole log: {outcome.cause.log}")
 
 
-def _states(sight: Sight) -> Iterator[tuple[str, str]]:
+def _states(sight: PairSight) -> Iterator[tuple[str, str]]:
     """Words and style for each run: of the exchange once it takes part there, else of its process."""
     for run, code in zip(sight.runs, sight.codes, strict=True):
         if run.state is not RunState.NO_RUN:
@@ -83,7 +83,7 @@ def _states(sight: Sight) -> Iterator[tuple[str, str]]:
             yield f"ended with status {code}", "bold red"
 
 
-def _in_words(run: Run, state: str) -> str:
+def _in_words(run: WatchedRun, state: str) -> str:
     at = str(step(run))
     if not run.state.lives or not at:
         return state

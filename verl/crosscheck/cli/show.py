@@ -8,10 +8,10 @@ from pathlib import Path
 
 import click
 
-from verl.crosscheck.inspection.session_facts import CheckpointFacts, RunFacts, folder_facts
 from verl.crosscheck.cli.show_view import checkpoint_view, record_view, run_view, session_view
 from verl.crosscheck.cli.terminal import console, expanded, print_json, reported
 from verl.crosscheck.errors import DirectoryError
+from verl.crosscheck.inspection.session_facts import CheckpointFacts, RunFacts, folder_facts
 
 
 @click.command()

@@ -15,12 +15,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from verl.crosscheck.inspection.session_facts import CheckpointFacts, RunFacts, SessionContent, grouped
 from verl.crosscheck.cli.terminal import count, data
 from verl.crosscheck.exchange.free_space import readable
+from verl.crosscheck.inspection.session_facts import CheckpointFacts, RunFacts, SessionContent, grouped
 
 if TYPE_CHECKING:
-    from verl.crosscheck.inspection.record_facts import Column, RecordFacts, Row
+    from verl.crosscheck.inspection.record_facts import ColumnFacts, RecordFacts, Row
 
 _PICKLES = (
     "The tensors lie in files of torch.save (*.pt), which are Python pickles: opening one runs whatever code is in it, "
@@ -99,7 +99,7 @@ def session_view(facts: SessionContent) -> Iterator[RenderableType]:
     )
 
 
-def _columns(columns: tuple[Column, ...]) -> Table:
+def _columns(columns: tuple[ColumnFacts, ...]) -> Table:
     table = _table("column", "type", "shape", "values")
     table.columns[0].no_wrap = table.columns[1].no_wrap = table.columns[2].no_wrap = True
     for each in columns:

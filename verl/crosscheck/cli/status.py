@@ -10,8 +10,6 @@ from pathlib import Path
 import click
 from rich.live import Live
 
-from verl.crosscheck.inspection.run_state import FRESH_S, Lookout
-from verl.crosscheck.inspection.status import Observer, Status
 from verl.crosscheck.cli.status_view import view
 from verl.crosscheck.cli.terminal import (
     ATTENTION,
@@ -23,7 +21,9 @@ from verl.crosscheck.cli.terminal import (
 )
 from verl.crosscheck.clock import SystemClock
 from verl.crosscheck.console import printable
-from verl.crosscheck.exchange.session.heartbeat import INTERVAL_S
+from verl.crosscheck.inspection.run_state import FRESH_S, RunProbe
+from verl.crosscheck.inspection.status import Observer, Status
+from verl.crosscheck.settings import HEARTBEAT_INTERVAL_S
 
 REFRESH_EVERY_S = 1.0
 
@@ -37,7 +37,7 @@ REFRESH_EVERY_S = 1.0
     "wait_s",
     metavar="SECONDS",
     type=click.FloatRange(min=0),
-    default=INTERVAL_S + 1,
+    default=HEARTBEAT_INTERVAL_S + 1,
     show_default=True,
     help=f"How long to look at a run of another host whose files were not written for {FRESH_S:.0f} s.",
 )
@@ -49,7 +49,7 @@ def status(directory: Path, watch: bool, as_json: bool, wait_s: float) -> None:
     interrupted, died, is silent or cannot be read; 2 wrong usage, or DIR cannot be read; 0 after Ctrl-C.
     """
     clock = SystemClock()
-    observer = Observer(directory, clock, 0.0 if watch else wait_s, Lookout(clock))
+    observer = Observer(directory, clock, 0.0 if watch else wait_s, RunProbe(clock))
     if watch:
         with ended_by_signals():
             try:

@@ -14,12 +14,12 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from verl.crosscheck.inspection.directory_contents import Holdings
-from verl.crosscheck.inspection.run_state import Evidence, Run, RunState
-from verl.crosscheck.inspection.status import Agreement, Setting, Status
 from verl.crosscheck.cli.terminal import count, data, duration
 from verl.crosscheck.console import printable
 from verl.crosscheck.exchange.free_space import readable
+from verl.crosscheck.inspection.directory_contents import DirectoryContents
+from verl.crosscheck.inspection.run_state import RunState, StateSource, WatchedRun
+from verl.crosscheck.inspection.status import Agreement, DifferingSetting, Status
 
 STYLES = {
     RunState.NO_RUN: "dim",
@@ -33,8 +33,8 @@ STYLES = {
     RunState.UNREADABLE: "bold red",
 }
 _EVIDENCE = {
-    Evidence.WATCHED: "seen to change",
-    Evidence.FILE_TIMES: "by file times against this host's clock",
+    StateSource.WATCHED: "seen to change",
+    StateSource.FILE_TIMES: "by file times against this host's clock",
 }
 _SHOWN = 5
 """Settings shown of a list that may be long; --json has all."""
@@ -92,7 +92,7 @@ def _versions(status: Status) -> Iterator[tuple[str, list[RenderableType]]]:
             yield name, [data(run.versions.get(name, "")) for run in status.runs]
 
 
-def _restarts(run: Run) -> Text:
+def _restarts(run: WatchedRun) -> Text:
     parts = []
     if run.number is not None and run.number > 1:
         parts.append(f"restarted {'once' if run.number == 2 else f'{run.number - 1} times'}")
@@ -101,7 +101,7 @@ def _restarts(run: Run) -> Text:
     return Text(", ".join(parts))
 
 
-def doing(run: Run) -> Text:
+def doing(run: WatchedRun) -> Text:
     """What it is about, or was about when it ended."""
     if not run.phase or run.state is RunState.FINISHED:
         return Text()
@@ -111,15 +111,15 @@ def doing(run: Run) -> Text:
     return data(f"{run.phase}{so_far}")
 
 
-def step(run: Run) -> Text:
+def step(run: WatchedRun) -> Text:
     """How far it is."""
     if run.global_step is None:
         return Text()
     return Text(f"{run.global_step}{f' of {run.total_steps}' if run.total_steps else ''}")
 
 
-def _last_sign(run: Run) -> Text:
-    if run.evidence is Evidence.NOTHING:
+def _last_sign(run: WatchedRun) -> Text:
+    if run.evidence is StateSource.NOTHING:
         return Text()
     if run.last_sign_s is None:
         return Text("file times lie ahead of this host's clock", "yellow", overflow="fold")
@@ -133,11 +133,11 @@ def _counts(counts: Any) -> str:
     return ", ".join(count(number, names.get(kind, kind)) for kind, number in counts.items())
 
 
-def _device(run: Run) -> Text:
+def _device(run: WatchedRun) -> Text:
     return data("" if run.world_size is None else f"{run.world_size} x {run.device}, {run.strategy}")
 
 
-def _messages(runs: Iterable[Run]) -> Iterator[RenderableType]:
+def _messages(runs: Iterable[WatchedRun]) -> Iterator[RenderableType]:
     for run in runs:
         text = run.problem or ("" if "\n" not in run.message.strip() else f"{run.error}: {run.message.strip()}")
         if text:  # a message of one line stands in the summary
@@ -164,7 +164,7 @@ def _agreement(agreement: Agreement | None) -> Iterator[RenderableType]:
         yield _listed(f"{count(len(unknown), 'value')} not compared", list(unknown), "dim")
 
 
-def _settings(settings: tuple[Setting, ...]) -> RenderableType:
+def _settings(settings: tuple[DifferingSetting, ...]) -> RenderableType:
     table = _table("setting")
     table.add_column("ckpt run", overflow="fold")
     table.add_column("rollout run", overflow="fold")
@@ -193,7 +193,7 @@ def _differs(number: int) -> str:
     return "differs" if number == 1 else "differ"
 
 
-def _holdings(found: Holdings) -> Iterator[RenderableType]:
+def _holdings(found: DirectoryContents) -> Iterator[RenderableType]:
     table = _table()
     table.add_column("what", overflow="fold", ratio=1)
     table.add_column("size", justify="right", no_wrap=True)
@@ -224,7 +224,7 @@ def _holdings(found: Holdings) -> Iterator[RenderableType]:
         )
 
 
-def _span(found: Holdings) -> str:
+def _span(found: DirectoryContents) -> str:
     first, last = f"rollout_{found.first_rollout}", f"rollout_{found.last_rollout}"
     return first if first == last else f"{found.rollouts}: {first} to {last}"
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from verl.crosscheck.diagnosis import limits as numbers
+from verl.crosscheck.diagnosis import thresholds as numbers
 from verl.crosscheck.diagnosis.findings import Aspect, Finding, State, StepComparison
-from verl.crosscheck.diagnosis.limits import BELOW_IS_BAD, Limits
+from verl.crosscheck.diagnosis.thresholds import BELOW_IS_BAD, Thresholds
 
 LOG_PROBS = (Aspect.ROLLOUT_TAKER, Aspect.ROLLOUT_SAMPLER, Aspect.FORWARD, Aspect.REFERENCE)
 """Aspects that compare log-probs of the same tokens."""
@@ -57,12 +57,12 @@ def broken(aspect: Aspect, quantity: str, reason: str) -> Finding:
     return Finding(aspect, quantity, State.DIFFER, above_is_bad=quantity not in BELOW_IS_BAD, reason=reason)
 
 
-def reassess(comparison: StepComparison, limits: Limits) -> StepComparison:
+def reassess(comparison: StepComparison, limits: Thresholds) -> StepComparison:
     """The comparison under other limits."""
     return replace(comparison, findings=assess(comparison.findings, limits, comparison.rows))
 
 
-def assess(findings: Iterable[Finding], limits: Limits, rows: int) -> tuple[Finding, ...]:
+def assess(findings: Iterable[Finding], limits: Thresholds, rows: int) -> tuple[Finding, ...]:
     """Limit and state of each finding that has a value; the others stay what they are.
 
     Args:
@@ -104,7 +104,7 @@ def strength(finding: Finding) -> float:
     return finding.value / finding.limit if finding.limit > 0 else 1e3
 
 
-def _assessed(finding: Finding, values: Values, limits: Limits, rows: int) -> Finding:
+def _assessed(finding: Finding, values: Values, limits: Thresholds, rows: int) -> Finding:
     if finding.value is None:
         return finding
     limit = limits.of(finding.aspect, finding.quantity)
@@ -128,7 +128,7 @@ def _tells_nothing(finding: Finding, values: Values) -> bool:
     return finding.quantity == "pearson" and spread < numbers.MIN_PROB_SPREAD
 
 
-def _enough(finding: Finding, values: Values, limits: Limits, rows: int) -> bool:
+def _enough(finding: Finding, values: Values, limits: Thresholds, rows: int) -> bool:
     """Whether there is enough of it to be more than chance."""
     aspect, quantity, value = finding.aspect, finding.quantity, finding.value or 0.0
     if quantity == "ratio_beyond_2_share":

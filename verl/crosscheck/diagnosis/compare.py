@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import time
 
-from verl.crosscheck.diagnosis.alignment import Alignment
+from verl.crosscheck.diagnosis.align import Alignment
 from verl.crosscheck.diagnosis.assess import LOG_PROBS, assess, missing
 from verl.crosscheck.diagnosis.findings import Aspect, Finding, StepComparison, WorstRow
-from verl.crosscheck.diagnosis.limits import Limits
 from verl.crosscheck.diagnosis.log_probs import WORST, Compared, compare_log_probs
 from verl.crosscheck.diagnosis.rollout_checks import ending_findings, sampling_findings, sync_findings
+from verl.crosscheck.diagnosis.thresholds import Thresholds
 from verl.crosscheck.diagnosis.training_checks import (
     input_findings,
     outcome_findings,
@@ -24,7 +24,7 @@ from verl.crosscheck.evidence.step import StepEvidence
 NO_ROW = "the two runs have no row in common"
 
 
-def compare_step(sampler: StepEvidence, taker: StepEvidence, limits: Limits) -> StepComparison:
+def compare_step(sampler: StepEvidence, taker: StepEvidence, limits: Thresholds) -> StepComparison:
     """What agrees between two runs in a step, what does not, and what could not be compared.
 
     Args:

@@ -14,10 +14,10 @@ from dataclasses import replace
 from statistics import median
 from types import MappingProxyType
 
-from verl.crosscheck.diagnosis import limits as numbers
+from verl.crosscheck.diagnosis import thresholds as numbers
 from verl.crosscheck.diagnosis.assess import LOG_PROBS
 from verl.crosscheck.diagnosis.findings import Aspect, StepComparison
-from verl.crosscheck.diagnosis.limits import BELOW_IS_BAD, Limits
+from verl.crosscheck.diagnosis.thresholds import BELOW_IS_BAD, Thresholds
 
 MEASURED_ASPECTS = (*LOG_PROBS, Aspect.UPDATE, Aspect.ENDING)
 """Aspects whose limits a control measures. Counts, tests of chance and what must be exact keep theirs."""
@@ -36,7 +36,7 @@ def floors(control: Sequence[StepComparison]) -> Floors:
     }
 
 
-def with_control(limits: Limits, control: Sequence[StepComparison]) -> Limits:
+def with_control(limits: Thresholds, control: Sequence[StepComparison]) -> Thresholds:
     """The limits that follow from a control.
 
     Args:
@@ -59,7 +59,7 @@ def with_control(limits: Limits, control: Sequence[StepComparison]) -> Limits:
     return replace(limits, name=f"{limits.name}+control", own=own, control_steps=steps)
 
 
-def raised_to_noise(limits: Limits, steps: Sequence[StepComparison], aspect: Aspect) -> Limits:
+def raised_to_noise(limits: Thresholds, steps: Sequence[StepComparison], aspect: Aspect) -> Thresholds:
     """Limits of one aspect, no lower than the noise of steps that agree allows; none is lowered.
 
     Args:
@@ -87,7 +87,7 @@ def _least(quantity: str, steps: Sequence[StepComparison], aspect: Aspect) -> fl
     return max((numbers.MIN_RATIO_TOKENS / each for each in tokens if each), default=0.0)
 
 
-def beyond_noise(limits: Limits, control: Sequence[StepComparison], aspects: Iterable[Aspect]) -> tuple[str, ...]:
+def beyond_noise(limits: Thresholds, control: Sequence[StepComparison], aspects: Iterable[Aspect]) -> tuple[str, ...]:
     """Floors, as `aspect/quantity`, that are too large to be noise: two healthy runs do not agree in them.
 
     Args:

@@ -46,7 +46,7 @@ class Scratch:
         return found[:size]
 
 
-class Column:
+class SampleColumn:
     """Log-probs of a block by one engine [N], and what several comparisons need of them.
 
     Args:
@@ -102,7 +102,7 @@ class Distances:
 
 
 @dataclass(frozen=True)
-class Block:
+class TokenBlock:
     """Whole rows: their tokens one after the other, and how many each has. Only tokens of the mask."""
 
     p: Floats
@@ -122,7 +122,7 @@ class Accumulator:
         self._scratch = Scratch()
         self._rows: list[tuple[Doubles, Doubles, Ints]] = []
 
-    def add(self, p: Column, q: Column, row_tokens: Ints) -> None:
+    def add(self, p: SampleColumn, q: SampleColumn, row_tokens: Ints) -> None:
         """Count a block.
 
         Args:
@@ -150,9 +150,9 @@ class Accumulator:
             diff = q[fine] - p[fine]
             abs_diff = np.abs(diff)
             total = float(abs_diff.sum(dtype=np.float64))
-            self._add_finite(Column(p[fine]), Column(q[fine]), diff, abs_diff, total)
+            self._add_finite(SampleColumn(p[fine]), SampleColumn(q[fine]), diff, abs_diff, total)
 
-    def _add_finite(self, p: Column, q: Column, diff: Floats, abs_diff: Floats, total: float) -> None:
+    def _add_finite(self, p: SampleColumn, q: SampleColumn, diff: Floats, abs_diff: Floats, total: float) -> None:
         self._finite += diff.size
         self._nonzero = [self._nonzero[0] or p.zeros < diff.size, self._nonzero[1] or q.zeros < diff.size]
         self._zeros += max(p.zeros, q.zeros)
@@ -178,7 +178,7 @@ class Accumulator:
         np.reciprocal(ratio, out=abs_diff)
         self._exp_abs += float(np.maximum(ratio, abs_diff, out=ratio).sum())
 
-    def _ratio(self, p: Column, q: Column, diff: Floats, largest: float) -> Floats:
+    def _ratio(self, p: SampleColumn, q: SampleColumn, diff: Floats, largest: float) -> Floats:
         """exp(diff); by division where probabilities are large enough, since that is quicker."""
         found = self._scratch.array("ratio", diff.size)
         if largest <= MAX_LOG_RATIO and min(p.lowest, q.lowest) > SMALL_LOG_PROB:
@@ -231,7 +231,7 @@ class Accumulator:
         return {"prob_spread": spread, "pearson": float(np.clip(correlation, -1.0, 1.0))}
 
 
-def distances(blocks: Iterable[Block]) -> Distances:
+def distances(blocks: Iterable[TokenBlock]) -> Distances:
     """Distances of all blocks together.
 
     Args:
@@ -239,7 +239,7 @@ def distances(blocks: Iterable[Block]) -> Distances:
     """
     found = Accumulator()
     for block in blocks:
-        found.add(Column(block.p), Column(block.q), block.row_tokens)
+        found.add(SampleColumn(block.p), SampleColumn(block.q), block.row_tokens)
     return found.result()
 
 

@@ -109,7 +109,7 @@ class Phase(str, Enum):
     INCONCLUSIVE = "inconclusive"
 
 
-class Sureness(str, Enum):
+class Confidence(str, Enum):
     """How sure, by a rule that is written down beside the limits."""
 
     HIGH = "high"
@@ -118,7 +118,7 @@ class Sureness(str, Enum):
 
 
 @dataclass(frozen=True)
-class Evidence:
+class VerdictEvidence:
     """A finding that the verdict rests on."""
 
     scenario: int
@@ -131,14 +131,14 @@ class Verdict:
     """Which phase of run A is at fault, since when, and why one may say so."""
 
     phase: Phase
-    sureness: Sureness
+    sureness: Confidence
     first_step: int | None
     """Global step in which the fault first acts; None without one."""
     steps: int
     """Steps that were compared, in all scenarios."""
     because: tuple[str, ...]
     """Values of `reasons.Because`: the rules that led here, in order."""
-    evidence: tuple[Evidence, ...]
+    evidence: tuple[VerdictEvidence, ...]
     """Strongest first."""
     not_compared: Mapping[str, str]
     """What was not: why, and what to set."""

@@ -16,13 +16,13 @@ from typing import Any, TypeVar, overload
 
 from verl.crosscheck.diagnosis.findings import (
     Aspect,
-    Evidence,
+    Confidence,
     Finding,
     Phase,
     State,
     StepComparison,
-    Sureness,
     Verdict,
+    VerdictEvidence,
     WorstRow,
 )
 from verl.crosscheck.errors import DamagedError
@@ -86,7 +86,7 @@ def verdict_from_json(data: Any) -> Verdict:
     first_step = found.get("first_step")
     return Verdict(
         phase=_member(Phase, found.get("phase"), "phase"),
-        sureness=_member(Sureness, found.get("sureness"), "sureness"),
+        sureness=_member(Confidence, found.get("sureness"), "sureness"),
         first_step=None if first_step is None else _int(found, "first_step"),
         steps=_int(found, "steps"),
         because=tuple(_text(each, "because") for each in _list(found, "because")),
@@ -103,7 +103,7 @@ def verdict_from_json(data: Any) -> Verdict:
 def _plain(value: Any) -> Any:
     if isinstance(value, WorstRow):
         return {**_fields(value), "row_id": f"{value.row_id:016x}"}
-    if isinstance(value, StepComparison | Verdict | Finding | Evidence):
+    if isinstance(value, StepComparison | Verdict | Finding | VerdictEvidence):
         return _fields(value)
     if isinstance(value, Enum):
         return value.value
@@ -153,9 +153,9 @@ def _worst_row(data: Any) -> WorstRow:
     )
 
 
-def _evidence(data: Any) -> Evidence:
+def _evidence(data: Any) -> VerdictEvidence:
     found = _object(data, "evidence")
-    return Evidence(_int(found, "scenario"), _int(found, "global_step"), _finding(found.get("finding")))
+    return VerdictEvidence(_int(found, "scenario"), _int(found, "global_step"), _finding(found.get("finding")))
 
 
 def _two(value: Any, name: str) -> tuple[float | None, float | None]:

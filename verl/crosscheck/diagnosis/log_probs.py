@@ -9,17 +9,17 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from verl.crosscheck.diagnosis.alignment import Alignment, Source
+from verl.crosscheck.diagnosis.align import Alignment, RowSource
 from verl.crosscheck.diagnosis.assess import BY_ROWS, broken, measured, missing
 from verl.crosscheck.diagnosis.distances import Accumulator, Distances
 from verl.crosscheck.diagnosis.findings import Aspect, Finding, WorstRow
 from verl.crosscheck.evidence.step import REF, ROLLOUT, TRAIN
 
 SOURCES = {
-    Aspect.ROLLOUT_TAKER: (Source(False, ROLLOUT), Source(True, TRAIN)),
-    Aspect.ROLLOUT_SAMPLER: (Source(False, ROLLOUT), Source(False, TRAIN)),
-    Aspect.FORWARD: (Source(False, TRAIN), Source(True, TRAIN)),
-    Aspect.REFERENCE: (Source(False, REF), Source(True, REF)),
+    Aspect.ROLLOUT_TAKER: (RowSource(False, ROLLOUT), RowSource(True, TRAIN)),
+    Aspect.ROLLOUT_SAMPLER: (RowSource(False, ROLLOUT), RowSource(False, TRAIN)),
+    Aspect.FORWARD: (RowSource(False, TRAIN), RowSource(True, TRAIN)),
+    Aspect.REFERENCE: (RowSource(False, REF), RowSource(True, REF)),
 }
 """Whose log-probs each aspect compares; the sampler's own come first."""
 
@@ -81,7 +81,7 @@ def _by_tokens(aspect: Aspect, rows: Alignment, found: Distances) -> Compared:
     return Compared(tuple(findings), found.tokens, _worst(aspect, found, rows.row_ids), found.nonfinite)
 
 
-def _unusable(found: Distances, pair: tuple[Source, Source], rows: Alignment) -> str | None:
+def _unusable(found: Distances, pair: tuple[RowSource, RowSource], rows: Alignment) -> str | None:
     """Why what is there is no measurement."""
     if not found.tokens:
         return "no response token is trained on: the masks are empty"

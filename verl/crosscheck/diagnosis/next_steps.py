@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from verl.crosscheck.diagnosis.assess import state_of
-from verl.crosscheck.diagnosis.findings import Aspect, Phase, State, StepComparison, Sureness
+from verl.crosscheck.diagnosis.confidence import missing_essentials
+from verl.crosscheck.diagnosis.findings import Aspect, Confidence, Phase, State, StepComparison
 from verl.crosscheck.diagnosis.reasons import Because, Next
 from verl.crosscheck.diagnosis.reference import Reference
-from verl.crosscheck.diagnosis.sureness import missing_essentials
 
 BY_PHASE = {
     Phase.ROLLOUT: (Next.COLLECT_ROLLOUT,),
@@ -45,7 +45,7 @@ BY_RULE = {
 def next_actions(
     phase: Phase,
     because: Sequence[Because],
-    sureness: Sureness,
+    sureness: Confidence,
     reference: Reference,
     steps_1: Sequence[StepComparison],
     steps_2: Sequence[StepComparison],
@@ -54,7 +54,7 @@ def next_actions(
     found = [*BY_PHASE[phase], *(action for rule in because for action in BY_RULE.get(rule, ()))]
     if Because.ESSENTIAL_MISSING in because:
         found += _to_set(steps_1)
-    weak = sureness is not Sureness.HIGH and not reference.well_shown
+    weak = sureness is not Confidence.HIGH and not reference.well_shown
     if phase is Phase.ROLLOUT and weak and reference.because is not None:
         found.append(Next.GET_CONTROL)
     undecided = phase is Phase.NO_FAULT or Because.CANNOT_TELL_WHICH in because

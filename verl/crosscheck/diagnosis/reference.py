@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from verl.crosscheck.diagnosis.assess import LOG_PROBS, reassess, state_of
 from verl.crosscheck.diagnosis.control import beyond_noise, raised_to_noise, with_control
 from verl.crosscheck.diagnosis.findings import Aspect, State, StepComparison
-from verl.crosscheck.diagnosis.limits import Limits
 from verl.crosscheck.diagnosis.reasons import Because
+from verl.crosscheck.diagnosis.thresholds import Thresholds
 
 MAX_DIFFERING = 0.1
 """Share of steps in which the reference may be beyond a limit and still count as healthy."""
@@ -44,8 +44,8 @@ ITSELF = Because.REFERENCE_DISAGREES_WITH_ITSELF
 
 
 def reference_of(
-    control: Sequence[StepComparison], scenario_2: Sequence[StepComparison], limits: Limits
-) -> tuple[Reference, Limits]:
+    control: Sequence[StepComparison], scenario_2: Sequence[StepComparison], limits: Thresholds
+) -> tuple[Reference, Thresholds]:
     """What control and scenario 2 say of run B, and the limits to use.
 
     Args:
@@ -67,7 +67,7 @@ def reference_of(
     return Reference(healthy, Because.REFERENCE_SHOWN_BY_SCENARIO_2 if healthy else ITSELF), limits
 
 
-def limits_beside_other_steps(scenario_1: Sequence[StepComparison], limits: Limits) -> Limits:
+def limits_beside_other_steps(scenario_1: Sequence[StepComparison], limits: Thresholds) -> Thresholds:
     """`limits`, where a pair's own steps are all that shows its noise.
 
     A step is not set apart by being just beyond a limit while the others are just below: it must be beyond the noise of

@@ -24,10 +24,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from verl.crosscheck.diagnosis.alignment import Alignment
+from verl.crosscheck.diagnosis.align import Alignment
 from verl.crosscheck.diagnosis.assess import measured, missing
 from verl.crosscheck.diagnosis.findings import Aspect, Finding
-from verl.crosscheck.diagnosis.limits import RARE_TOKENS
+from verl.crosscheck.diagnosis.thresholds import RARE_TOKENS
 from verl.crosscheck.evidence.step import ROLLOUT, TRAIN, StepEvidence
 
 Floats = npt.NDArray[np.float64]

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from verl.crosscheck.diagnosis.alignment import Alignment
+from verl.crosscheck.agreement.batch_split import BatchSplit, why_other_advantages, why_other_updates
+from verl.crosscheck.diagnosis.align import Alignment
 from verl.crosscheck.diagnosis.assess import broken, measured, missing
 from verl.crosscheck.diagnosis.findings import Aspect, Finding
-from verl.crosscheck.diagnosis.limits import TENSOR_WEIGHT
 from verl.crosscheck.diagnosis.rollout_checks import listed
+from verl.crosscheck.diagnosis.thresholds import TENSOR_WEIGHT
 from verl.crosscheck.evidence.step import StepEvidence, TensorChange
-from verl.crosscheck.agreement.batch_split import Portions, why_other_advantages, why_other_updates
 
 TINY = 1e-12
 """Differences of two numbers that are both smaller are none."""
@@ -152,9 +152,9 @@ def _state_findings(rows: Alignment) -> list[Finding]:
     return [missing(Aspect.UPDATE, "optimiser_state", OWN_STATE)]
 
 
-def _portions(rows: Alignment, why: Callable[[Portions, Portions], str]) -> str:
+def _portions(rows: Alignment, why: Callable[[BatchSplit, BatchSplit], str]) -> str:
     """Why something need not be equal though both runs are healthy; empty if it must be."""
-    known = [Portions.from_json(side.sampling.get("portions")) for side in rows.sides]
+    known = [BatchSplit.from_json(side.sampling.get("portions")) for side in rows.sides]
     return "" if known[0] is None or known[1] is None else why(known[0], known[1])
 
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from verl.crosscheck.diagnosis.assess import reassess
 from verl.crosscheck.diagnosis.collapse import judge_outcomes
-from verl.crosscheck.diagnosis.findings import Evidence, Phase, StepComparison, Sureness, Verdict
-from verl.crosscheck.diagnosis.limits import Limits
+from verl.crosscheck.diagnosis.confidence import missing_essentials, of_accusation, of_no_fault, strongest
+from verl.crosscheck.diagnosis.findings import Confidence, Phase, StepComparison, Verdict, VerdictEvidence
 from verl.crosscheck.diagnosis.next_steps import next_actions, not_compared
 from verl.crosscheck.diagnosis.reading import StepReading, read_step
 from verl.crosscheck.diagnosis.reasons import Because
@@ -23,7 +23,7 @@ from verl.crosscheck.diagnosis.reference import (
     limits_beside_other_steps,
     reference_of,
 )
-from verl.crosscheck.diagnosis.sureness import missing_essentials, of_accusation, of_no_fault, strongest
+from verl.crosscheck.diagnosis.thresholds import Thresholds
 
 MAX_EVIDENCE = 12
 
@@ -35,7 +35,7 @@ def judge(
     scenario_1: Sequence[StepComparison] = (),
     scenario_2: Sequence[StepComparison] = (),
     control: Sequence[StepComparison] = (),
-    limits: Limits,
+    limits: Thresholds,
 ) -> Verdict:
     """Which phase of run A is at fault, since when, and how sure.
 
@@ -58,7 +58,7 @@ def judge(
     return _verdict(steps_1, steps_2, readings, reference, limits)
 
 
-def judge_step(comparison: StepComparison, healthy_reference: bool, limits: Limits, scenario: int = 1) -> Verdict:
+def judge_step(comparison: StepComparison, healthy_reference: bool, limits: Thresholds, scenario: int = 1) -> Verdict:
     """The verdict of one step alone; it is an experiment of its own, since weights are equal again after each.
 
     Args:
@@ -75,7 +75,7 @@ def judge_step(comparison: StepComparison, healthy_reference: bool, limits: Limi
     return _verdict(*pair, readings, reference, limits)
 
 
-def _assessed(comparisons: Sequence[StepComparison], limits: Limits) -> list[StepComparison]:
+def _assessed(comparisons: Sequence[StepComparison], limits: Thresholds) -> list[StepComparison]:
     return sorted((reassess(each, limits) for each in comparisons), key=lambda each: each.global_step)
 
 
@@ -84,7 +84,7 @@ def _verdict(
     steps_2: list[StepComparison],
     readings: list[StepReading],
     reference: Reference,
-    limits: Limits,
+    limits: Thresholds,
 ) -> Verdict:
     accused = _accused(readings, reference)
     phase, because, sureness, details = (
@@ -124,7 +124,7 @@ def _accused(readings: list[StepReading], reference: Reference) -> dict[Phase, l
 
 def _by_accusation(
     accused: dict[Phase, list[StepReading]], reference: Reference
-) -> tuple[Phase, list[Because], Sureness, dict[str, object]]:
+) -> tuple[Phase, list[Because], Confidence, dict[str, object]]:
     training = next((phase for phase in accused if phase is not ROLLOUT), None)
     phase = Phase.BOTH if training and ROLLOUT in accused else training or ROLLOUT
     because = list(dict.fromkeys(rule for name, found in accused.items() for rule in _rules(name, found[0])))
@@ -147,7 +147,7 @@ def _by_accusation(
     return phase, because, min(named, key=_LEVELS.index), details
 
 
-_LEVELS = (Sureness.LOW, Sureness.FAIR, Sureness.HIGH)
+_LEVELS = (Confidence.LOW, Confidence.FAIR, Confidence.HIGH)
 
 
 def _rules(phase: Phase, reading: StepReading) -> tuple[Because, ...]:
@@ -156,16 +156,16 @@ def _rules(phase: Phase, reading: StepReading) -> tuple[Because, ...]:
 
 def _without(
     steps_1: list[StepComparison], steps_2: list[StepComparison], readings: list[StepReading], reference: Reference
-) -> tuple[Phase, list[Because], Sureness, dict[str, object]]:
+) -> tuple[Phase, list[Because], Confidence, dict[str, object]]:
     """The verdict where no step accuses anybody."""
     if not readings:
-        return Phase.INCONCLUSIVE, [Because.NO_STEPS], Sureness.LOW, {}
+        return Phase.INCONCLUSIVE, [Because.NO_STEPS], Confidence.LOW, {}
     doubts = list(dict.fromkeys(doubt for each in readings for doubt in each.doubts))
     if not reference.reproducible and Because.REFERENCE_DISAGREES_WITH_ITSELF not in doubts:
         doubts.append(Because.REFERENCE_DISAGREES_WITH_ITSELF)
     if doubts:
         share = sum(bool(each.doubts) for each in readings) / len(readings)
-        return Phase.INCONCLUSIVE, doubts, Sureness.FAIR, {"share_of_steps_in_doubt": share}
+        return Phase.INCONCLUSIVE, doubts, Confidence.FAIR, {"share_of_steps_in_doubt": share}
     lacking = missing_essentials(steps_1)
     if not lacking and steps_1:
         return Phase.NO_FAULT, [Because.ALL_AGREE], of_no_fault(steps_1), {}
@@ -173,18 +173,18 @@ def _without(
     outcomes = judge_outcomes(steps_1, steps_2)
     details["collapsed"] = {str(scenario): list(names) for scenario, names in outcomes.collapsed.items() if names}
     if outcomes.because is Because.OUTCOME_ROLLOUT:
-        return ROLLOUT, [Because.ESSENTIAL_MISSING, outcomes.because], Sureness.LOW, details
+        return ROLLOUT, [Because.ESSENTIAL_MISSING, outcomes.because], Confidence.LOW, details
     if outcomes.because is Because.OUTCOME_TRAINING:
         phase = UPDATE if not missing_essentials(steps_2, rollout=False) else FORWARD
-        return phase, [Because.ESSENTIAL_MISSING, outcomes.because], Sureness.LOW, details
+        return phase, [Because.ESSENTIAL_MISSING, outcomes.because], Confidence.LOW, details
     rule = Because.ESSENTIAL_MISSING if steps_1 else Because.ROLLOUT_OF_A_NOT_TESTED
     because = [rule] if outcomes.because is None else [rule, outcomes.because]
-    return Phase.INCONCLUSIVE, because, Sureness.FAIR, details
+    return Phase.INCONCLUSIVE, because, Confidence.FAIR, details
 
 
-def _evidence(accused: dict[Phase, list[StepReading]], readings: list[StepReading]) -> tuple[Evidence, ...]:
+def _evidence(accused: dict[Phase, list[StepReading]], readings: list[StepReading]) -> tuple[VerdictEvidence, ...]:
     """Of the first step in which each phase is accused, strongest first; of doubts if none is."""
     first = [found[0] for found in accused.values()] or [each for each in readings if each.doubts][:2]
     unique = {id(each): each for each in first}.values()
-    found = [Evidence(each.scenario, each.global_step, finding) for each in unique for finding in each.evidence]
+    found = [VerdictEvidence(each.scenario, each.global_step, finding) for each in unique for finding in each.evidence]
     return tuple(sorted(found, key=lambda each: -strongest([each.finding]))[:MAX_EVIDENCE])

@@ -15,9 +15,10 @@ import numpy.typing as npt
 
 from verl.crosscheck.errors import DamagedError
 from verl.crosscheck.evidence.packing import pack_24_bits, pack_mask, unpack_24_bits, unpack_mask
-from verl.crosscheck.evidence.step import MASK, REF, Detail, StepEvidence, TensorChange
+from verl.crosscheck.evidence.step import MASK, REF, StepEvidence, TensorChange
 from verl.crosscheck.exchange.publish import publish_file
 from verl.crosscheck.exchange.record.record import Record, read_record, write_record
+from verl.crosscheck.settings import Detail
 
 KIND = "evidence"
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from verl.crosscheck.evidence.detail import Detail
+from verl.crosscheck.settings import Detail
 
 __all__ = ["MASK", "REF", "ROLLOUT", "TRAIN", "Detail", "StepEvidence", "TensorChange"]
 

@@ -18,7 +18,7 @@ from verl.crosscheck.exchange.layout import Layout
 from verl.crosscheck.exchange.manifest import read_manifest
 from verl.crosscheck.exchange.publish import sweep
 from verl.crosscheck.exchange.record.safetensors_header import read_about
-from verl.crosscheck.exchange.session.claim import WRITES, Place, Session, sessions
+from verl.crosscheck.exchange.session.claim import WRITES, RunSlot, Session, sessions
 
 
 def read_artefact_about(path: Path) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def of_session(root: Path, kind: str, session: Session, indexes: Collection[int]
     ]
 
 
-def put_aside(place: Place) -> int:
+def put_aside(place: RunSlot) -> int:
     """Clear the directory of what earlier runs left of the kind that this run writes. Returns how many were moved.
 
     An artefact of an earlier session goes into that session's folder, one of no session of this directory into

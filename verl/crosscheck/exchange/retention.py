@@ -6,8 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-NEVER_DELETED = 2
-"""The newest checkpoints stay whatever is asked for: one may be in use, and the one before is where a resume begins."""
+from verl.crosscheck.settings import NEVER_DELETED
 
 
 def removable(present: Collection[int], taken: int, keep: int | None) -> list[int]:

@@ -13,22 +13,22 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from verl.crosscheck.inspection.directory_contents import earlier_folders, names_in, size_bytes, staged, staged_sessions
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.console import printable
 from verl.crosscheck.errors import DamagedError, DirectoryError, SessionError
-from verl.crosscheck.exchange.session.claim import cards
 from verl.crosscheck.exchange import filesystem, layout
 from verl.crosscheck.exchange.artefacts import session_of
 from verl.crosscheck.exchange.layout import Layout
+from verl.crosscheck.exchange.publish import discard
+from verl.crosscheck.exchange.session import cards
+from verl.crosscheck.exchange.session.claim import OTHER, WRITES, Session, current_session, is_live, read_session
 from verl.crosscheck.exchange.session.peer import newest_run
 from verl.crosscheck.exchange.session.processes import is_running
-from verl.crosscheck.exchange.publish import discard
-from verl.crosscheck.exchange.session.claim import OTHER, WRITES, Session, current_session, is_live, read_session
+from verl.crosscheck.inspection.directory_contents import earlier_folders, names_in, size_bytes, staged, staged_sessions
 
 
 @dataclass(frozen=True)
-class Item:
+class CleanItem:
     """Something to delete, by its path below the directory.
 
     Args:
@@ -42,7 +42,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CleanPlan:
     """What would go.
 
     Args:
@@ -54,15 +54,15 @@ class Plan:
     directory: str
     session: int | None
     runs: Mapping[str, int | None]
-    items: tuple[Item, ...]
+    items: tuple[CleanItem, ...]
     living: tuple[str, ...]
 
     @property
-    def going(self) -> list[Item]:
+    def going(self) -> list[CleanItem]:
         return [item for item in self.items if not item.refused]
 
 
-def plan(root: Path, *, everything: bool) -> Plan:
+def plan(root: Path, *, everything: bool) -> CleanPlan:
     """Look, and change nothing.
 
     Args:
@@ -74,7 +74,7 @@ def plan(root: Path, *, everything: bool) -> Plan:
     """
     places = Layout(root)
     session = _require_exchange(places)
-    return Plan(
+    return CleanPlan(
         directory=str(root),
         session=session.number if session else None,
         runs=_newest_runs(session),
@@ -108,7 +108,7 @@ def require_all_ended(root: Path, silence_s: float, clock: Clock, tell: Callable
         )
 
 
-def carry_out(made: Plan, gone: Callable[[Item], object]) -> list[tuple[Item, str]]:
+def carry_out(made: CleanPlan, gone: Callable[[CleanItem], object]) -> list[tuple[CleanItem, str]]:
     """Delete what a plan names. Returns what could not be, with the reason.
 
     The folder of the current session goes last: if this is interrupted, it can be done again.
@@ -162,7 +162,7 @@ def _require_exchange(places: Layout) -> Session | None:
     return session
 
 
-def _items(places: Layout, session: Session | None, *, everything: bool) -> Iterator[Item]:
+def _items(places: Layout, session: Session | None, *, everything: bool) -> Iterator[CleanItem]:
     root = places.root
     if session is None:
         for path in staged_sessions(places):
@@ -183,7 +183,7 @@ def _items(places: Layout, session: Session | None, *, everything: bool) -> Iter
         yield _item(root, session.folder, "the current session: who took part")
 
 
-def _artefacts(places: Layout, session: Session, *, everything: bool) -> Iterator[Item]:
+def _artefacts(places: Layout, session: Session, *, everything: bool) -> Iterator[CleanItem]:
     """Those in the directory itself: the current session's, and what earlier ones left when nobody has put it aside."""
     names = names_in(places.root)
     earlier = _ids(places, session)
@@ -209,8 +209,8 @@ def _ids(places: Layout, session: Session) -> dict[str, int]:
     return found
 
 
-def _item(root: Path, path: Path, why: str, refused: str = "") -> Item:
-    return Item(path.relative_to(root).as_posix(), size_bytes(path), why, refused or _refusal(path))
+def _item(root: Path, path: Path, why: str, refused: str = "") -> CleanItem:
+    return CleanItem(path.relative_to(root).as_posix(), size_bytes(path), why, refused or _refusal(path))
 
 
 def _refusal(path: Path) -> str:

@@ -24,7 +24,7 @@ PACE_STEPS = 20
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptCheckpoint:
     """A checkpoint that is there."""
 
     index: int
@@ -34,7 +34,7 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Sized:
+class SizedEntry:
     """Something else below the directory, by its path there."""
 
     path: str
@@ -53,7 +53,7 @@ class Pace:
 
 
 @dataclass(frozen=True)
-class Holdings:
+class DirectoryContents:
     """What a directory holds. Sizes are sums of file sizes, in bytes.
 
     Args:
@@ -69,16 +69,16 @@ class Holdings:
     rollouts_bytes: int
     first_rollout: int | None
     last_rollout: int | None
-    checkpoints: tuple[Kept, ...]
+    checkpoints: tuple[KeptCheckpoint, ...]
     of_earlier_session: tuple[str, ...]
-    earlier: tuple[Sized, ...]
-    staged: tuple[Sized, ...]
+    earlier: tuple[SizedEntry, ...]
+    staged: tuple[SizedEntry, ...]
     other: tuple[str, ...]
     free_bytes: int | None
     pace: Pace | None
 
 
-def holdings(places: Layout, session: Session | None) -> Holdings:
+def holdings(places: Layout, session: Session | None) -> DirectoryContents:
     """What lies in `places` now; `session` is the one that its artefacts are expected to be of.
 
     Raises:
@@ -87,7 +87,7 @@ def holdings(places: Layout, session: Session | None) -> Holdings:
     root = places.root
     names = filesystem.active().names(root)
     rollouts, ckpts = layout.artefacts(names, "rollout"), layout.artefacts(names, "ckpt")
-    return Holdings(
+    return DirectoryContents(
         rollouts=len(rollouts),
         rollouts_bytes=sum(size_bytes(places.rollout(index)) for index in rollouts),
         first_rollout=rollouts[0] if rollouts else None,
@@ -98,8 +98,8 @@ def holdings(places: Layout, session: Session | None) -> Holdings:
             for kind, indexes in (("rollout", rollouts), ("ckpt", ckpts))
             if session and indexes and _about(places.artefact(kind, indexes[-1])).get("session") != session.id
         ),
-        earlier=tuple(Sized(_below(root, path), size_bytes(path)) for path in earlier_folders(places, session)),
-        staged=tuple(Sized(_below(root, path), size_bytes(path)) for path in staged(places)),
+        earlier=tuple(SizedEntry(_below(root, path), size_bytes(path)) for path in earlier_folders(places, session)),
+        staged=tuple(SizedEntry(_below(root, path), size_bytes(path)) for path in staged(places)),
         other=tuple(sorted(name for name in names if not is_known(name))),
         free_bytes=_free_bytes(root),
         pace=pace(places, rollouts),
@@ -195,9 +195,9 @@ def _bytes_below(folder: str) -> int:
     return total
 
 
-def _kept(places: Layout, index: int) -> Kept:
+def _kept(places: Layout, index: int) -> KeptCheckpoint:
     path = places.ckpt(index)
-    return Kept(index, size_bytes(path), layout.MANIFEST in names_in(path))
+    return KeptCheckpoint(index, size_bytes(path), layout.MANIFEST in names_in(path))
 
 
 def _about(path: Path) -> dict[str, object]:

@@ -35,7 +35,7 @@ FEW_INODES = 10_000
 _BLOCK_BYTES = 1 << 20
 
 
-class Verdict(str, Enum):
+class CheckResult(str, Enum):
     """Of one check."""
 
     OK = "ok"
@@ -56,14 +56,14 @@ class Check:
     """
 
     name: str
-    verdict: Verdict
+    verdict: CheckResult
     found: str
     advice: str = ""
     measured: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Bench:
+class CheckContext:
     """Where checks are made.
 
     Args:
@@ -82,7 +82,7 @@ class _Broken(Exception):
     """A check failed: what was found, and what to do."""
 
 
-_Outcome = tuple[Verdict, str, str, dict[str, float]]
+_Outcome = tuple[CheckResult, str, str, dict[str, float]]
 
 
 @contextmanager
@@ -111,21 +111,21 @@ def file_clock_s(folder: Path) -> float:
     return path.lstat().st_mtime
 
 
-def run_checks(bench: Bench) -> Iterator[Check]:
+def run_checks(bench: CheckContext) -> Iterator[Check]:
     """All of them, each as soon as it is done."""
     for name, check in _CHECKS.items():
         try:
             verdict, found, advice, measured = check(bench)
         except _Broken as broken:
             found, advice = broken.args
-            yield Check(name, Verdict.FAILED, found, advice)
+            yield Check(name, CheckResult.FAILED, found, advice)
         except OSError as e:
-            yield Check(name, Verdict.FAILED, _reason(e), "Ask who runs this file system; the exchange needs it")
+            yield Check(name, CheckResult.FAILED, _reason(e), "Ask who runs this file system; the exchange needs it")
         else:
             yield Check(name, verdict, found, advice, measured)
 
 
-def _create(bench: Bench) -> _Outcome:
+def _create(bench: CheckContext) -> _Outcome:
     path = bench.folder / "created"
     start_s = bench.clock.monotonic_s()
     _write(path, b"one")
@@ -144,23 +144,23 @@ def _create(bench: Bench) -> _Outcome:
         )
     measured = {"create_s": took_s}
     if mode != 0o600:
-        return Verdict.WARNING, f"a file made with mode 600 has mode {mode:o}: others may read it", "", measured
-    return Verdict.OK, f"{_ms(took_s)}; owner and mode are kept", "", measured
+        return CheckResult.WARNING, f"a file made with mode 600 has mode {mode:o}: others may read it", "", measured
+    return CheckResult.OK, f"{_ms(took_s)}; owner and mode are kept", "", measured
 
 
-def _exclusive(bench: Bench) -> _Outcome:
+def _exclusive(bench: CheckContext) -> _Outcome:
     path = bench.folder / "exclusive"
     _write(path, b"one")
     try:
         filesystem.active().raw(path).close()
     except FileExistsError:
-        return Verdict.OK, "a name that is taken is refused", "", {}
+        return CheckResult.OK, "a name that is taken is refused", "", {}
     raise _Broken(
         "a name that is taken was created a second time", "Two runs could overwrite each other: do not use it"
     )
 
 
-def _rename_file(bench: Bench) -> _Outcome:
+def _rename_file(bench: CheckContext) -> _Outcome:
     old, new = bench.folder / "old", bench.folder / "new"
     _write(old, b"one")
     _write(new, b"two")
@@ -169,10 +169,10 @@ def _rename_file(bench: Bench) -> _Outcome:
         raise _Broken(
             "a file renamed over another left both, or the wrong one", "Progress would be lost: do not use it"
         )
-    return Verdict.OK, "replaces another at once", "", {}
+    return CheckResult.OK, "replaces another at once", "", {}
 
 
-def _rename_folder(bench: Bench) -> _Outcome:
+def _rename_folder(bench: CheckContext) -> _Outcome:
     disk = filesystem.active()
     folders = [bench.folder / name for name in ("folder-1", "folder-2", "folder-3")]
     for folder in folders[:2]:
@@ -182,11 +182,11 @@ def _rename_folder(bench: Bench) -> _Outcome:
     try:
         disk.rename(folders[1], folders[2])
     except OSError:
-        return Verdict.OK, "a name that is taken is refused", "", {}
+        return CheckResult.OK, "a name that is taken is refused", "", {}
     raise _Broken("a folder took the name of another that was full", "Two runs could take one place: do not use it")
 
 
-def _link(bench: Bench) -> _Outcome:
+def _link(bench: CheckContext) -> _Outcome:
     disk = filesystem.active()
     one, two, name = (bench.folder / each for each in ("link-1", "link-2", "link-name"))
     _write(one, b"one")
@@ -197,7 +197,7 @@ def _link(bench: Bench) -> _Outcome:
         if e.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EOPNOTSUPP):
             raise
         return (
-            Verdict.WARNING,
+            CheckResult.WARNING,
             f"there are none here ({_reason(e)})",
             "Files are published with a look and a rename instead: never start two runs of one mode at the same moment",
             {},
@@ -205,10 +205,10 @@ def _link(bench: Bench) -> _Outcome:
     with suppress(FileExistsError):
         disk.link(two, name)
         raise _Broken("a link took a name that was taken", "Two runs could overwrite each other: do not use it")
-    return Verdict.OK, "a name that is taken is refused", "", {}
+    return CheckResult.OK, "a name that is taken is refused", "", {}
 
 
-def _listing(bench: Bench) -> _Outcome:
+def _listing(bench: CheckContext) -> _Outcome:
     path = bench.folder / "listed"
     filesystem.active().names(bench.folder)  # what a cache would remember
     _write(path, b"one")
@@ -216,14 +216,14 @@ def _listing(bench: Bench) -> _Outcome:
     filesystem.active().unlink(path)
     _until(bench, lambda names: path.name not in names, "the end of a file")
     return (
-        Verdict.OK,
+        CheckResult.OK,
         f"shows a new name after {_ms(appeared_s)}, on this host",
         "",
         {"listing_s": appeared_s},
     )
 
 
-def _until(bench: Bench, seen: Callable[[list[str]], bool], what: str) -> float:
+def _until(bench: CheckContext, seen: Callable[[list[str]], bool], what: str) -> float:
     start_s = bench.clock.monotonic_s()
     while not seen(filesystem.active().names(bench.folder)):
         if bench.clock.monotonic_s() - start_s > LISTING_DEADLINE_S:
@@ -235,7 +235,7 @@ def _until(bench: Bench, seen: Callable[[list[str]], bool], what: str) -> float:
     return bench.clock.monotonic_s() - start_s
 
 
-def _overwrite(bench: Bench) -> _Outcome:
+def _overwrite(bench: CheckContext) -> _Outcome:
     path = bench.folder / "heartbeat"
     _write(path, b"%020d\n" % 0)
     with path.open("rb") as reader:
@@ -243,10 +243,10 @@ def _overwrite(bench: Bench) -> _Outcome:
         filesystem.active().overwrite(path, b"%020d\n" % 1)
     if path.read_bytes() != b"%020d\n" % 1:
         raise _Broken("what was written over a file is not read back", "A run would seem dead: mount without caching")
-    return Verdict.OK, "is read back, as a heartbeat needs", "", {}
+    return CheckResult.OK, "is read back, as a heartbeat needs", "", {}
 
 
-def _flush(bench: Bench) -> _Outcome:
+def _flush(bench: CheckContext) -> _Outcome:
     disk, seconds = filesystem.active(), []
     with disk.create(bench.folder / "flushed") as file:
         for _ in range(FLUSHES):
@@ -260,11 +260,16 @@ def _flush(bench: Bench) -> _Outcome:
     found = f"{_ms(median_s)} in the middle of {FLUSHES}, {_ms(max(seconds))} at most"
     measured = {"fsync_median_s": median_s, "fsync_max_s": max(seconds)}
     if median_s > SLOW_FLUSH_S:
-        return Verdict.WARNING, found, "Slow: each step waits for a few of these; take a faster file system", measured
-    return Verdict.OK, found, "", measured
+        return (
+            CheckResult.WARNING,
+            found,
+            "Slow: each step waits for a few of these; take a faster file system",
+            measured,
+        )
+    return CheckResult.OK, found, "", measured
 
 
-def _lock(bench: Bench) -> _Outcome:
+def _lock(bench: CheckContext) -> _Outcome:
     path = bench.folder / "locked"
     _write(path, b"one")
     without = "The exchange does not need locks; other tools in this directory may"
@@ -272,29 +277,34 @@ def _lock(bench: Bench) -> _Outcome:
         try:
             fcntl.flock(one, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as e:
-            return Verdict.WARNING, f"flock is refused ({_reason(e)})", without, {}
+            return CheckResult.WARNING, f"flock is refused ({_reason(e)})", without, {}
         try:
             fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return Verdict.OK, "flock holds a second one off", "", {}
-        return Verdict.WARNING, "flock let two in at once", without, {}
+            return CheckResult.OK, "flock holds a second one off", "", {}
+        return CheckResult.WARNING, "flock let two in at once", without, {}
 
 
-def _clock(bench: Bench) -> _Outcome:
+def _clock(bench: CheckContext) -> _Outcome:
     before_s = bench.wall_s()
     file_s = file_clock_s(bench.folder)
     skew_s = file_s - (before_s + bench.wall_s()) / 2
     measured = {"skew_s": skew_s}
     if abs(skew_s) < 1:
-        return Verdict.OK, "file times and this host's clock agree within a second", "", measured
+        return CheckResult.OK, "file times and this host's clock agree within a second", "", measured
     ahead = "ahead of" if skew_s > 0 else "behind"
     found = f"file times are {duration(abs(skew_s))} {ahead} this host's clock"
     if abs(skew_s) > SKEW_LIMIT_S:
-        return Verdict.WARNING, found, "Runs do not mind; ages that `status` shows are off by this. Start NTP", measured
-    return Verdict.OK, found, "", measured
+        return (
+            CheckResult.WARNING,
+            found,
+            "Runs do not mind; ages that `status` shows are off by this. Start NTP",
+            measured,
+        )
+    return CheckResult.OK, found, "", measured
 
 
-def _throughput(bench: Bench) -> _Outcome:
+def _throughput(bench: CheckContext) -> _Outcome:
     path, disk, clock = bench.folder / "large", filesystem.active(), bench.clock
     block = os.urandom(_BLOCK_BYTES)
     blocks = max(bench.size_bytes // _BLOCK_BYTES, 1)
@@ -318,7 +328,7 @@ def _throughput(bench: Bench) -> _Outcome:
     size_bytes = blocks * _BLOCK_BYTES
     rates = {"write_bytes_per_s": size_bytes / max(write_s, 1e-9), "read_bytes_per_s": size_bytes / max(read_s, 1e-9)}
     return (
-        Verdict.OK,
+        CheckResult.OK,
         f"{readable(rates['write_bytes_per_s'])}/s written and flushed, {readable(rates['read_bytes_per_s'])}/s read "
         f"({readable(size_bytes)})",
         "",
@@ -326,18 +336,18 @@ def _throughput(bench: Bench) -> _Outcome:
     )
 
 
-def _inodes(bench: Bench) -> _Outcome:
+def _inodes(bench: CheckContext) -> _Outcome:
     found = os.statvfs(bench.folder)
     if not found.f_files:
-        return Verdict.OK, "not counted here", "", {}
+        return CheckResult.OK, "not counted here", "", {}
     measured = {"free_inodes": float(found.f_favail)}
     text = f"{found.f_favail:,} more files can be made"
     if found.f_favail < FEW_INODES:
-        return Verdict.WARNING, text, "Delete small files there: a step makes some tens", measured
-    return Verdict.OK, text, "", measured
+        return CheckResult.WARNING, text, "Delete small files there: a step makes some tens", measured
+    return CheckResult.OK, text, "", measured
 
 
-_CHECKS: dict[str, Callable[[Bench], _Outcome]] = {
+_CHECKS: dict[str, Callable[[CheckContext], _Outcome]] = {
     "create a file": _create,
     "create, name taken": _exclusive,
     "rename a file": _rename_file,

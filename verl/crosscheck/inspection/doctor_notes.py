@@ -13,12 +13,12 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from verl.crosscheck.inspection.directory_contents import names_in
 from verl.crosscheck.errors import DamagedError
 from verl.crosscheck.exchange import filesystem
 from verl.crosscheck.exchange.documents import read_document
 from verl.crosscheck.exchange.layout import STAGING_PREFIX, Layout
 from verl.crosscheck.exchange.publish import publish_json
+from verl.crosscheck.inspection.directory_contents import names_in
 
 SCHEMA = "verl-crosscheck/doctor-note"
 SCHEMA_VERSION = 1

@@ -7,14 +7,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from verl.crosscheck.agreement.batch_split import batch_split_of, why_other_updates
 from verl.crosscheck.agreement.compare import flatten
-from verl.crosscheck.run.ckpt_format import choose
-from verl.crosscheck.inspection.doctor_checks import Check, Verdict
 from verl.crosscheck.errors import CrossCheckError, MismatchError
-from verl.crosscheck.exchange.session.claim import cards
+from verl.crosscheck.exchange.session import cards
 from verl.crosscheck.exchange.session.cards import Card
 from verl.crosscheck.exchange.session.claim import OTHER, current_session
-from verl.crosscheck.agreement.batch_split import portions_of, why_other_updates
+from verl.crosscheck.inspection.doctor_checks import Check, CheckResult
+from verl.crosscheck.run.ckpt_format import choose
 
 
 def pair_checks(root: Path) -> Iterator[Check]:
@@ -22,21 +22,21 @@ def pair_checks(root: Path) -> Iterator[Check]:
     try:
         pair = _pair(root)
     except (CrossCheckError, OSError) as e:
-        yield Check("the two runs", Verdict.WARNING, f"what they say of themselves cannot be read: {e}")
+        yield Check("the two runs", CheckResult.WARNING, f"what they say of themselves cannot be read: {e}")
         return
     if pair is None:
         return
     try:
         choice = choose(*pair)
     except MismatchError as e:
-        yield Check("checkpoints", Verdict.FAILED, str(e))
+        yield Check("checkpoints", CheckResult.FAILED, str(e))
     else:
-        yield Check("checkpoints", Verdict.OK, f"exchanged in the {choice.format.value} form: {choice.reason}")
-    why = why_other_updates(*(portions_of(flatten(card.config)) for card in pair))
+        yield Check("checkpoints", CheckResult.OK, f"exchanged in the {choice.format.value} form: {choice.reason}")
+    why = why_other_updates(*(batch_split_of(flatten(card.config)) for card in pair))
     if why:
-        yield Check("updates", Verdict.WARNING, f"the verdict will not compare them: {why}")
+        yield Check("updates", CheckResult.WARNING, f"the verdict will not compare them: {why}")
     else:
-        yield Check("updates", Verdict.OK, "both runs do the same update on the same rows, whatever their layout")
+        yield Check("updates", CheckResult.OK, "both runs do the same update on the same rows, whatever their layout")
 
 
 def _pair(root: Path) -> tuple[Card, Card] | None:

@@ -26,7 +26,7 @@ Decode = Callable[[list[int]], str]
 
 
 @dataclass(frozen=True)
-class Column:
+class ColumnFacts:
     """One column. `values` says what is in it: a range of numbers, or the first one."""
 
     group: str
@@ -82,7 +82,7 @@ class RecordFacts:
     size_bytes: int
     about: Mapping[str, Any]
     distinct_prompts: int | None
-    columns: tuple[Column, ...]
+    columns: tuple[ColumnFacts, ...]
     lengths: tuple[Lengths, ...]
     rows: tuple[Row, ...]
     meta: tuple[str, ...]
@@ -110,12 +110,15 @@ def record_facts(path: Path, rows: int, decode: Decode | None = None) -> RecordF
         about=record.about,
         distinct_prompts=None if call is None else len(set(call.prompts.digests)),
         columns=(
-            *(Column("tensor", name, _type(each), tuple(each.shape), _values(each)) for name, each in _tensors(record)),
             *(
-                Column("array", name, str(each.dtype), tuple(each.shape), _first(each))
+                ColumnFacts("tensor", name, _type(each), tuple(each.shape), _values(each))
+                for name, each in _tensors(record)
+            ),
+            *(
+                ColumnFacts("array", name, str(each.dtype), tuple(each.shape), _first(each))
                 for name, each in record.arrays.items()
             ),
-            *(Column("echoed", str(name), "", (), "") for name in (echoed if isinstance(echoed, list) else [])),
+            *(ColumnFacts("echoed", str(name), "", (), "") for name in (echoed if isinstance(echoed, list) else [])),
         ),
         lengths=tuple(tokens.lengths()) if tokens else (),
         rows=tuple(_rows(rows, call, tokens, scores, decode)),

@@ -18,17 +18,17 @@ from typing import Any
 
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.errors import DamagedError
-from verl.crosscheck.exchange.session.claim import cards
-from verl.crosscheck.exchange.session.cards import Card, End, EndState, Progress
-from verl.crosscheck.exchange.session.heartbeat import INTERVAL_S
 from verl.crosscheck.exchange.layout import RunNames
-from verl.crosscheck.exchange.session.processes import is_running
+from verl.crosscheck.exchange.session import cards
+from verl.crosscheck.exchange.session.cards import Card, End, EndState, Progress
 from verl.crosscheck.exchange.session.claim import Session
+from verl.crosscheck.exchange.session.processes import is_running
+from verl.crosscheck.settings import HEARTBEAT_INTERVAL_S
 
 DEFAULT_SILENCE_S = 180.0
 """`trainer.share_data_silence_s`, for a card that does not say."""
 
-FRESH_S = 3 * INTERVAL_S
+FRESH_S = 3 * HEARTBEAT_INTERVAL_S
 """A sign of life of this age, by file times, needs no second look."""
 
 LOOK_EVERY_S = 0.25
@@ -65,7 +65,7 @@ class RunState(str, Enum):
         return not self.lives and self not in (RunState.NO_RUN, RunState.FINISHED)
 
 
-class Evidence(str, Enum):
+class StateSource(str, Enum):
     """What a state rests on."""
 
     NOTHING = "nothing"
@@ -80,7 +80,7 @@ class Evidence(str, Enum):
 
 
 @dataclass(frozen=True)
-class Run:
+class WatchedRun:
     """A run. Fields without a value are empty or None.
 
     Args:
@@ -97,7 +97,7 @@ class Run:
 
     mode: str
     state: RunState = RunState.NO_RUN
-    evidence: Evidence = Evidence.NOTHING
+    evidence: StateSource = StateSource.NOTHING
     number: int | None = None
     run_id: str = ""
     host: str = ""
@@ -128,7 +128,7 @@ class _Seen:
     changed: bool = False
 
 
-class Lookout:
+class RunProbe:
     """Looks at runs, and remembers what it saw.
 
     Args:
@@ -139,7 +139,7 @@ class Lookout:
         self._clock, self._wall_s = clock, wall_s
         self._seen: dict[Path, _Seen] = {}
 
-    def look(self, session: Session, mode: str) -> tuple[Run, Card | None]:
+    def look(self, session: Session, mode: str) -> tuple[WatchedRun, Card | None]:
         """The current run of a mode in a session, and its card if that can be read.
 
         Raises:
@@ -147,14 +147,14 @@ class Lookout:
         """
         names = session.newest(mode)
         if names is None:
-            return Run(mode), None
+            return WatchedRun(mode), None
         number = int(names.folder.name.rpartition("_")[2])
         try:
             card = cards.read_card(names)
             progress, end = cards.read_progress(names), cards.read_end(names)
         except (DamagedError, OSError) as e:
             problem = str(e)
-            return Run(mode, RunState.UNREADABLE, number=number, problem=problem), None
+            return WatchedRun(mode, RunState.UNREADABLE, number=number, problem=problem), None
         return self._run(names, number, card, progress, end), card
 
     def watch(self, session: Session, modes: Iterable[str], longest_s: float) -> None:
@@ -166,12 +166,12 @@ class Lookout:
             self._clock.sleep(LOOK_EVERY_S)
 
     @staticmethod
-    def _in_doubt(run: Run) -> bool:
-        if run.evidence is not Evidence.FILE_TIMES:
+    def _in_doubt(run: WatchedRun) -> bool:
+        if run.evidence is not StateSource.FILE_TIMES:
             return False
         return run.last_sign_s is None or run.last_sign_s > FRESH_S
 
-    def _run(self, names: RunNames, number: int, card: Card, progress: Progress | None, end: End | None) -> Run:
+    def _run(self, names: RunNames, number: int, card: Card, progress: Progress | None, end: End | None) -> WatchedRun:
         seen = self._notice(names, (progress, end, cards.read_heartbeat(names)))
         if seen.changed:
             last_sign_s: float | None = self._clock.monotonic_s() - seen.since_s
@@ -180,7 +180,7 @@ class Lookout:
         state, evidence = _judge(card, progress, end, last_sign_s, changed=seen.changed)
         trainer = _trainer(card)
         total = trainer.get("total_training_steps")
-        return Run(
+        return WatchedRun(
             mode=card.mode,
             state=state,
             evidence=evidence,
@@ -221,7 +221,7 @@ class Lookout:
             with suppress(OSError):
                 times.append(path.lstat().st_mtime)
         age_s = self._wall_s() - max(times) if times else None
-        return None if age_s is None or age_s < -INTERVAL_S else max(age_s, 0.0)
+        return None if age_s is None or age_s < -HEARTBEAT_INTERVAL_S else max(age_s, 0.0)
 
 
 def silence_s_of(card: Card) -> float:
@@ -234,19 +234,19 @@ def silence_s_of(card: Card) -> float:
 
 def _judge(
     card: Card, progress: Progress | None, end: End | None, last_sign_s: float | None, *, changed: bool
-) -> tuple[RunState, Evidence]:
+) -> tuple[RunState, StateSource]:
     if end is not None:
         ended = {
             EndState.FINISHED: RunState.FINISHED,
             EndState.FAILED: RunState.FAILED,
             EndState.INTERRUPTED: RunState.INTERRUPTED,
         }
-        return ended[end.state], Evidence.END
+        return ended[end.state], StateSource.END
     alive = RunState.STARTING if progress is None or progress.phase == "starting" else RunState.RUNNING
     here = is_running(card.process)
     if here is not None:
-        return (alive if here else RunState.DIED), Evidence.PROCESS
-    evidence = Evidence.WATCHED if changed else Evidence.FILE_TIMES
+        return (alive if here else RunState.DIED), StateSource.PROCESS
+    evidence = StateSource.WATCHED if changed else StateSource.FILE_TIMES
     silent = last_sign_s is not None and last_sign_s >= silence_s_of(card)
     return (RunState.SILENT if silent else alive), evidence
 

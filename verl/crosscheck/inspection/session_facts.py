@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from verl.crosscheck.agreement.compare import flatten
-from verl.crosscheck.inspection.directory_contents import names_in
 from verl.crosscheck.errors import DirectoryError
-from verl.crosscheck.exchange.session.claim import cards
 from verl.crosscheck.exchange import layout
 from verl.crosscheck.exchange.layout import Layout, RunNames
 from verl.crosscheck.exchange.manifest import read_checked
+from verl.crosscheck.exchange.session import cards
 from verl.crosscheck.exchange.session.claim import OTHER, read_session
+from verl.crosscheck.inspection.directory_contents import names_in
 
 _NUMBER = re.compile(r"[0-9]+")
 _GROUPED = 4

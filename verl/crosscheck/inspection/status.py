@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from verl.crosscheck.agreement.compare import NOT_SET, Comparison, Difference, compare
-from verl.crosscheck.inspection.directory_contents import Holdings, holdings
-from verl.crosscheck.inspection.run_state import Lookout, Run, RunState
-from verl.crosscheck.inspection.summary import summary
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.errors import DamagedError, DirectoryError
-from verl.crosscheck.exchange.session.claim import cards
-from verl.crosscheck.exchange.session.cards import Card
 from verl.crosscheck.exchange.layout import Layout
+from verl.crosscheck.exchange.session import cards
+from verl.crosscheck.exchange.session.cards import Card
 from verl.crosscheck.exchange.session.claim import Session, locate
+from verl.crosscheck.inspection.directory_contents import DirectoryContents, holdings
+from verl.crosscheck.inspection.run_state import RunProbe, RunState, WatchedRun
+from verl.crosscheck.inspection.summary import summary
 
 MODES = ("ckpt", "rollout")
 SCHEMA = "verl-crosscheck/status"
@@ -40,7 +40,7 @@ class SessionFacts:
 
 
 @dataclass(frozen=True)
-class Setting:
+class DifferingSetting:
     """A setting or fact with the values of both runs; `null` also where it is not set."""
 
     key: str
@@ -63,8 +63,8 @@ class Agreement:
 
     agrees: bool
     facts_compared: bool
-    must_agree: tuple[Setting, ...]
-    may_differ: tuple[Setting, ...]
+    must_agree: tuple[DifferingSetting, ...]
+    may_differ: tuple[DifferingSetting, ...]
     not_compared: Mapping[str, str]
 
 
@@ -81,10 +81,10 @@ class Status:
     summary: str
     attention: bool
     session: SessionFacts | None
-    runs: tuple[Run, ...]
+    runs: tuple[WatchedRun, ...]
     version_differences: Mapping[str, Mapping[str, str]]
     agreement: Agreement | None
-    holdings: Holdings
+    holdings: DirectoryContents
     schema: str = SCHEMA
     schema_version: int = SCHEMA_VERSION
 
@@ -101,9 +101,9 @@ class Observer:
     root: Path
     clock: Clock
     wait_s: float
-    lookout: Lookout
+    lookout: RunProbe
     _compared: tuple[object, Agreement | None] = (None, None)
-    _held: tuple[float, Holdings] | None = field(default=None)
+    _held: tuple[float, DirectoryContents] | None = field(default=None)
     _held_session: str | None = None
 
     def look(self) -> Status:
@@ -114,7 +114,7 @@ class Observer:
             OSError, DirectoryError: the directory cannot be listed.
         """
         places, session = self._locate()
-        runs: tuple[Run, ...] = tuple(Run(mode) for mode in MODES)
+        runs: tuple[WatchedRun, ...] = tuple(WatchedRun(mode) for mode in MODES)
         agreement = None
         versions: dict[str, dict[str, str]] = {}
         if session is not None:
@@ -150,7 +150,7 @@ class Observer:
             self._compared = key, _compare(ckpt, rollout, facts[0], facts[1])
         return self._compared[1]
 
-    def _holdings(self, places: Layout, session: Session | None) -> Holdings:
+    def _holdings(self, places: Layout, session: Session | None) -> DirectoryContents:
         """What lies there, measured anew only as often as that is cheap."""
         now_s = self.clock.monotonic_s()
         if self._held is not None and now_s < self._held[0] and self._held_session == (session and session.id):
@@ -194,12 +194,12 @@ def _compare(
     )
 
 
-def _setting(difference: Difference, reason: str = "") -> Setting:
+def _setting(difference: Difference, reason: str = "") -> DifferingSetting:
     own, other = (None if value is NOT_SET else value for value in (difference.own, difference.other))
-    return Setting(difference.key, own, other, reason)
+    return DifferingSetting(difference.key, own, other, reason)
 
 
-def _version_differences(runs: tuple[Run, ...]) -> dict[str, dict[str, str]]:
+def _version_differences(runs: tuple[WatchedRun, ...]) -> dict[str, dict[str, str]]:
     if any(run.state in (RunState.NO_RUN, RunState.UNREADABLE) for run in runs):
         return {}
     names = sorted({name for run in runs for name in run.versions})

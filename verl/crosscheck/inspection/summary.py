@@ -6,15 +6,15 @@ from __future__ import annotations
 
 import re
 
-from verl.crosscheck.inspection.run_state import Run, RunState
 from verl.crosscheck.cli.terminal import duration
 from verl.crosscheck.errors import PeerFailedError
 from verl.crosscheck.exchange.layout import kind_and_index
+from verl.crosscheck.inspection.run_state import RunState, WatchedRun
 
 _WAITING = re.compile(r"waiting for (?P<artefact>(?:rollout|ckpt)_[0-9]+)")
 
 
-def summary(one: Run, other: Run) -> str:
+def summary(one: WatchedRun, other: WatchedRun) -> str:
     """What a pair of runs is about, the run that waits first."""
     if one.state is RunState.NO_RUN and other.state is RunState.NO_RUN:
         return "No run has taken part here yet."
@@ -31,7 +31,7 @@ def summary(one: Run, other: Run) -> str:
     return f"{_sentence(first)} {_sentence(second)}"
 
 
-def _rank(run: Run) -> int:
+def _rank(run: WatchedRun) -> int:
     """Who is spoken of first: who waits, then who is in trouble, the cause before its consequence, then who lives."""
     if _awaited(run):
         return 0
@@ -40,12 +40,12 @@ def _rank(run: Run) -> int:
     return 3 if run.state.lives else 4
 
 
-def _followed(run: Run) -> bool:
+def _followed(run: WatchedRun) -> bool:
     """Whether it stopped because the other one had ended."""
     return run.state is RunState.FAILED and run.error == PeerFailedError.__name__
 
 
-def _waits(run: Run, awaited: str, other: Run) -> str:
+def _waits(run: WatchedRun, awaited: str, other: WatchedRun) -> str:
     since = _so_far(run)
     begins = f"{_who(run)} waits for {awaited}"
     if other.state is RunState.NO_RUN:
@@ -67,7 +67,7 @@ def _waits(run: Run, awaited: str, other: Run) -> str:
     return f"{begins}{since}{hopeless}. {_sentence(other)}"
 
 
-def _finished(one: Run, other: Run) -> str:
+def _finished(one: WatchedRun, other: WatchedRun) -> str:
     steps = {one.global_step, other.global_step}
     if len(steps) == 1:
         return "Both runs finished" + ("." if one.global_step is None else f", after step {one.global_step}.")
@@ -77,7 +77,7 @@ def _finished(one: Run, other: Run) -> str:
     )
 
 
-def _sentence(run: Run) -> str:
+def _sentence(run: WatchedRun) -> str:
     who, at = _who(run), _at(run)
     if run.state is RunState.NO_RUN:
         return f"No run in mode {run.mode} has started."
@@ -104,32 +104,32 @@ def _start(mode: str) -> str:
     return f"start one with trainer.share_data={mode} and this same directory"
 
 
-def _who(run: Run) -> str:
+def _who(run: WatchedRun) -> str:
     return f"The {run.mode} run"
 
 
-def _doing(run: Run) -> str:
+def _doing(run: WatchedRun) -> str:
     step = "" if run.global_step is None else f" in step {run.global_step}"
     return f"{run.phase}{step}"
 
 
-def _at(run: Run) -> str:
+def _at(run: WatchedRun) -> str:
     """Where a run ended."""
     if not run.phase or run.phase == "starting":
         return " at its start"
     return f" while {_doing(run)}"
 
 
-def _so_far(run: Run) -> str:
+def _so_far(run: WatchedRun) -> str:
     return "" if run.phase_s is None else f" ({duration(run.phase_s)} so far)"
 
 
-def _awaited(run: Run) -> str:
+def _awaited(run: WatchedRun) -> str:
     match = _WAITING.fullmatch(run.phase) if run.state.lives else None
     return match["artefact"] if match else ""
 
 
-def _published(run: Run, artefact: str) -> bool:
+def _published(run: WatchedRun, artefact: str) -> bool:
     found = kind_and_index(artefact)
     return found is not None and found[1] < run.published.get(found[0], 0)
 

@@ -28,7 +28,7 @@ _DEVICES = re.compile(r"[A-Z_]*VISIBLE_DEVICES")
 
 
 @dataclass(frozen=True)
-class Request:
+class PairRequest:
     """What a person asks for.
 
     Args:
@@ -81,7 +81,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Pair:
+class PairPlan:
     """Two runs that share an exchange directory.
 
     Args:
@@ -108,7 +108,7 @@ class Pair:
         return "is A's training at fault? A trains on B's rollouts; B generates and takes A's weights."
 
 
-def pairs(request: Request) -> list[Pair]:
+def pairs(request: PairRequest) -> list[PairPlan]:
     """The pairs of a request, in the order in which they run: the control first, where faults in the set-up show."""
     control = [_control(request)] if request.control else []
     return control + [_scenario(request, number) for number in request.scenarios]
@@ -120,7 +120,7 @@ def script(side: Side, overrides: Sequence[str]) -> str:
     return "\n".join([*exports, side.command.line(overrides)])
 
 
-def require_own_ports(pair: Pair) -> None:
+def require_own_ports(pair: PairPlan) -> None:
     """Return if the commands of a pair, both on this host, name no port twice.
 
     Raises:
@@ -136,7 +136,7 @@ def require_own_ports(pair: Pair) -> None:
             )
 
 
-def shared_devices(pair: Pair, inherited: Mapping[str, str]) -> str:
+def shared_devices(pair: PairPlan, inherited: Mapping[str, str]) -> str:
     """What both runs of a pair would use at a time, as `VARIABLE=value`; empty if their devices are apart.
 
     Args:
@@ -152,14 +152,14 @@ def shared_devices(pair: Pair, inherited: Mapping[str, str]) -> str:
     return "all of them"
 
 
-def _scenario(request: Request, number: int) -> Pair:
+def _scenario(request: PairRequest, number: int) -> PairPlan:
     name = f"scenario_{number}"
     commands = (request.a, request.b)
     envs = (request.a_env, request.b_env)
     return _pair(request, number, name, ("A", "B"), MODES[number], commands, envs)
 
 
-def _control(request: Request) -> Pair:
+def _control(request: PairRequest) -> PairPlan:
     """B against itself: where both need devices of their own, one of them takes A's."""
     devices = {name: value for name, value in request.a_env.items() if _DEVICES.fullmatch(name)}
     envs = ({**request.b_env, **devices}, request.b_env)
@@ -167,21 +167,21 @@ def _control(request: Request) -> Pair:
 
 
 def _pair(
-    request: Request,
+    request: PairRequest,
     scenario: int | None,
     name: str,
     labels: Sequence[str],
     modes: Sequence[str],
     commands: Sequence[TrainingCommand],
     envs: Sequence[Mapping[str, str]],
-) -> Pair:
+) -> PairPlan:
     exchange = request.root / name
     sides = []
     for short, label, mode, command, env in zip("ab", labels, modes, commands, envs, strict=True):
         folder = request.out / "runs" / name / short
         overrides = _overrides(command, request.steps, mode, exchange, folder)
         sides.append(Side(short, label, mode, command, env, folder, overrides))
-    return Pair(scenario, exchange, request.steps, (sides[0], sides[1]))
+    return PairPlan(scenario, exchange, request.steps, (sides[0], sides[1]))
 
 
 def _overrides(command: TrainingCommand, steps: int, mode: str, exchange: Path, folder: Path) -> tuple[str, ...]:

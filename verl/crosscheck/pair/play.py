@@ -18,22 +18,22 @@ from rich.live import Live
 from rich.text import Text
 
 from verl.crosscheck.cli import run_view
-from verl.crosscheck.inspection.run_state import Lookout
-from verl.crosscheck.inspection.status import Observer, Status
 from verl.crosscheck.cli.terminal import ATTENTION, console, count, data
 from verl.crosscheck.clock import Clock, SystemClock
 from verl.crosscheck.errors import CrossCheckError, DirectoryError
 from verl.crosscheck.exchange.directory import PRIVATE_MODE, open_directory
+from verl.crosscheck.inspection.run_state import RunProbe
+from verl.crosscheck.inspection.status import Observer, Status
 from verl.crosscheck.pair.commands import doubts, require_found
-from verl.crosscheck.pair.plan import Pair, Request, pairs, require_own_ports, script, shared_devices
+from verl.crosscheck.pair.plan import PairPlan, PairRequest, pairs, require_own_ports, script, shared_devices
 from verl.crosscheck.pair.process import TrainingRun, end_all, start
 from verl.crosscheck.pair.signals import Signals
-from verl.crosscheck.pair.watch import END_GRACE_S, Limits, Outcome, Sight, follow
+from verl.crosscheck.pair.watch import END_GRACE_S, PairOutcome, PairSight, TimeLimits, follow
 
 _DEVICE_FILES = ("nvidia0", "davinci0")
 
 
-def play(request: Request, limits: Limits, language: str) -> int:
+def play(request: PairRequest, limits: TimeLimits, language: str) -> int:
     """Run all pairs, write the report, and return the exit status.
 
     Raises:
@@ -43,7 +43,7 @@ def play(request: Request, limits: Limits, language: str) -> int:
     out, clock = console(), SystemClock()
     request = _prepared(request, out)
     planned = pairs(request)
-    outcomes: list[Outcome] = []
+    outcomes: list[PairOutcome] = []
     with Signals() as signals:
         try:
             for number, pair in enumerate(planned, start=1):
@@ -59,7 +59,7 @@ def play(request: Request, limits: Limits, language: str) -> int:
     return _conclude(request, outcomes, len(planned), language, out)
 
 
-def print_commands(request: Request, language: str) -> None:
+def print_commands(request: PairRequest, language: str) -> None:
     """Print what a person types at each of two sites, and where the report is made."""
     out = console()
     planned = pairs(request)
@@ -78,7 +78,7 @@ def print_commands(request: Request, language: str) -> None:
     out.print(data(shlex.join(["verl-crosscheck", *report_arguments(request, planned, language)])), soft_wrap=True)
 
 
-def report_arguments(request: Request, compared: Sequence[Pair], language: str) -> list[str]:
+def report_arguments(request: PairRequest, compared: Sequence[PairPlan], language: str) -> list[str]:
     """Arguments of `verl-crosscheck` that make the report of these pairs."""
     directories = {pair.scenario: str(pair.exchange) for pair in compared if pair.scenario is not None}
     control = [str(pair.exchange) for pair in compared if pair.scenario is None]
@@ -94,7 +94,7 @@ def report_arguments(request: Request, compared: Sequence[Pair], language: str) 
     ]
 
 
-def _prepared(request: Request, out: Console) -> Request:
+def _prepared(request: PairRequest, out: Console) -> PairRequest:
     """The request with real paths, once all that can be checked before anything starts has been; folders are there."""
     planned = pairs(request)
     for side in {side.command.option: side for pair in planned for side in pair.sides}.values():
@@ -125,7 +125,7 @@ def _require_new(folder: Path, option: str) -> None:
         raise DirectoryError(f"{option} {folder} is not empty; expected a new or an empty folder. Name another one")
 
 
-def _warnings(request: Request, planned: Sequence[Pair], *, local: bool) -> Iterator[str]:
+def _warnings(request: PairRequest, planned: Sequence[PairPlan], *, local: bool) -> Iterator[str]:
     for command in (request.a, request.b):
         yield from doubts(command)
     if not local or not any(Path("/dev", name).exists() for name in _DEVICE_FILES):
@@ -140,7 +140,7 @@ def _warnings(request: Request, planned: Sequence[Pair], *, local: bool) -> Iter
             return
 
 
-def _run_pair(pair: Pair, limits: Limits, clock: Clock, signals: Signals, out: Console) -> Outcome:
+def _run_pair(pair: PairPlan, limits: TimeLimits, clock: Clock, signals: Signals, out: Console) -> PairOutcome:
     """Run a pair; when this returns or raises, nothing of it runs."""
     runs: list[TrainingRun] = []
     try:
@@ -155,13 +155,13 @@ def _run_pair(pair: Pair, limits: Limits, clock: Clock, signals: Signals, out: C
 
 
 def _followed(
-    pair: Pair, runs: Sequence[TrainingRun], limits: Limits, clock: Clock, signals: Signals, out: Console
-) -> Outcome:
-    look = _Look(Observer(pair.exchange, clock, 0.0, Lookout(clock)))
+    pair: PairPlan, runs: Sequence[TrainingRun], limits: TimeLimits, clock: Clock, signals: Signals, out: Console
+) -> PairOutcome:
+    look = _Look(Observer(pair.exchange, clock, 0.0, RunProbe(clock)))
     if not out.is_terminal:
         lines = run_view.Lines(out, pair)
 
-        def tell(sight: Sight) -> None:
+        def tell(sight: PairSight) -> None:
             signals.check()
             lines.show(sight)
 
@@ -169,7 +169,7 @@ def _followed(
     try:
         with Live(console=out, auto_refresh=False, transient=True, vertical_overflow="crop") as live:
 
-            def draw(sight: Sight) -> None:
+            def draw(sight: PairSight) -> None:
                 signals.check()
                 live.update(run_view.page(pair, sight), refresh=True)
 
@@ -191,7 +191,7 @@ class _Look:
         return self._last
 
 
-def _conclude(request: Request, outcomes: Sequence[Outcome], planned: int, language: str, out: Console) -> int:
+def _conclude(request: PairRequest, outcomes: Sequence[PairOutcome], planned: int, language: str, out: Console) -> int:
     """Write the report of what there is. The exit status is that of the report, and never 0 if a run failed."""
     compared = [outcome.pair for outcome in outcomes if outcome.compared]
     left = planned - len(outcomes)
@@ -204,7 +204,7 @@ def _conclude(request: Request, outcomes: Sequence[Outcome], planned: int, langu
     return status or (0 if all(outcome.ok for outcome in outcomes) else ATTENTION)
 
 
-def write_report(request: Request, compared: Sequence[Pair], language: str) -> int:
+def write_report(request: PairRequest, compared: Sequence[PairPlan], language: str) -> int:
     """Make the report of pairs that have ended, in a process of its own; it prints the verdict and the path.
 
     Returns its exit status.

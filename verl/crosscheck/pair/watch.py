@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from verl.crosscheck.inspection.run_state import Run, RunState
-from verl.crosscheck.inspection.status import Status
 from verl.crosscheck.cli.terminal import duration
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.errors import PeerFailedError, PeerSilentError, WaitTimeoutError
+from verl.crosscheck.inspection.run_state import RunState, WatchedRun
+from verl.crosscheck.inspection.status import Status
 from verl.crosscheck.pair.log_tail import error_line, last_lines
-from verl.crosscheck.pair.plan import Pair, Side
+from verl.crosscheck.pair.plan import PairPlan, Side
 
 LOOK_EVERY_S = 1.0
 END_GRACE_S = 30.0
@@ -44,7 +44,7 @@ class Running(Protocol):
 
 
 @dataclass(frozen=True)
-class Limits:
+class TimeLimits:
     """How long to wait, in seconds.
 
     Args:
@@ -59,7 +59,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Sight:
+class PairSight:
     """A pair at one moment.
 
     Args:
@@ -72,7 +72,7 @@ class Sight:
 
     elapsed_s: float
     codes: tuple[int | None, int | None]
-    runs: tuple[Run, Run]
+    runs: tuple[WatchedRun, WatchedRun]
     status: Status
     log_bytes: tuple[int, int]
 
@@ -82,7 +82,7 @@ class Sight:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PairOutcome:
     """How a pair ended.
 
     Args:
@@ -94,7 +94,7 @@ class Outcome:
         compared: whether the exchange holds an update of both, so that a report can say something.
     """
 
-    pair: Pair
+    pair: PairPlan
     ok: bool
     words: str
     elapsed_s: float
@@ -112,14 +112,14 @@ class Attention:
         unreached: for a run by its number, a training in it that its overrides did not reach, or empty.
     """
 
-    pair: Pair
-    limits: Limits
+    pair: PairPlan
+    limits: TimeLimits
     unreached: Callable[[int], str]
     _since_s: float = field(default=0.0, init=False)
     _signs: object = field(default=None, init=False)
     _failed_s: float | None = field(default=None, init=False)
 
-    def complaint(self, sight: Sight) -> tuple[str, int | None]:
+    def complaint(self, sight: PairSight) -> tuple[str, int | None]:
         """Why the pair must be ended, and by the fault of which run; empty to let it go on."""
         if not sight.over:
             for complain in (self._lost, self._failed, self._stalled):
@@ -128,7 +128,7 @@ class Attention:
                     return words, which
         return "", None
 
-    def _lost(self, sight: Sight) -> tuple[str, int | None]:
+    def _lost(self, sight: PairSight) -> tuple[str, int | None]:
         """A run that never takes part, while the other one waits for it."""
         for which, (code, run) in enumerate(zip(sight.codes, sight.runs, strict=True)):
             if run.state is not RunState.NO_RUN:
@@ -142,7 +142,7 @@ class Attention:
                 return f"{label}'s command started a training without the overrides ({short}): {passing}", which
         return "", None
 
-    def _failed(self, sight: Sight) -> tuple[str, int | None]:
+    def _failed(self, sight: PairSight) -> tuple[str, int | None]:
         failed = [which for which, code in enumerate(sight.codes) if code not in (None, 0)]
         if not failed:
             return "", None
@@ -156,7 +156,7 @@ class Attention:
         late = self.pair.sides[sight.codes.index(None)].label
         return f"{_ended(self.pair, sight, cause)}; {late} was ended {duration(self.limits.grace_s)} later", cause
 
-    def _stalled(self, sight: Sight) -> tuple[str, int | None]:
+    def _stalled(self, sight: PairSight) -> tuple[str, int | None]:
         signs = (sight.log_bytes, sight.codes, [(run.state, run.phase, run.global_step) for run in sight.runs])
         if signs != self._signs:
             self._signs, self._since_s = signs, sight.elapsed_s
@@ -168,13 +168,13 @@ class Attention:
 
 
 def follow(
-    pair: Pair,
+    pair: PairPlan,
     runs: Sequence[Running],
     look: Callable[[], Status],
-    limits: Limits,
+    limits: TimeLimits,
     clock: Clock,
-    show: Callable[[Sight], object],
-) -> Outcome:
+    show: Callable[[PairSight], object],
+) -> PairOutcome:
     """Look until both runs have ended or must be ended. The caller ends them, also if this raises.
 
     Args:
@@ -198,7 +198,7 @@ def follow(
         clock.sleep(LOOK_EVERY_S)
 
 
-def conclude(pair: Pair, sight: Sight) -> Outcome:
+def conclude(pair: PairPlan, sight: PairSight) -> PairOutcome:
     """How a pair ended whose runs have both ended by themselves."""
     for which in _suspects(sight):
         run, side = sight.runs[which], pair.sides[which]
@@ -215,10 +215,10 @@ def conclude(pair: Pair, sight: Sight) -> Outcome:
             words = f"{side.label} ended after {done} of {pair.steps} steps, and no error was told"
             return _outcome(pair, sight, words, which)
     words = f"both runs finished {pair.steps} step{'' if pair.steps == 1 else 's'}"
-    return Outcome(pair, True, words, sight.elapsed_s, compared=_compared(sight))
+    return PairOutcome(pair, True, words, sight.elapsed_s, compared=_compared(sight))
 
 
-def _suspects(sight: Sight) -> list[int]:
+def _suspects(sight: PairSight) -> list[int]:
     """Which run to look at first: one that failed, then one that only followed it, then one that is well."""
 
     def rank(which: int) -> int:
@@ -230,7 +230,7 @@ def _suspects(sight: Sight) -> list[int]:
     return sorted((0, 1), key=rank)
 
 
-def _ended(pair: Pair, sight: Sight, which: int) -> str:
+def _ended(pair: PairPlan, sight: PairSight, which: int) -> str:
     run, code, label = sight.runs[which], sight.codes[which], pair.sides[which].label
     if code is None:
         how = run.state.words
@@ -249,13 +249,13 @@ def _passing_on(side: Side) -> str:
     return f"{side.command.option} must hand the overrides at its end on to verl.trainer.main_ppo of this fork"
 
 
-def _outcome(pair: Pair, sight: Sight, words: str, which: int | None) -> Outcome:
+def _outcome(pair: PairPlan, sight: PairSight, words: str, which: int | None) -> PairOutcome:
     side = None if which is None else pair.sides[which]
     if side is None or which is None:
-        return Outcome(pair, False, words, sight.elapsed_s, compared=_compared(sight))
+        return PairOutcome(pair, False, words, sight.elapsed_s, compared=_compared(sight))
     run = sight.runs[which]
     told = f"{run.error}: {run.message}" if run.error else ""
-    return Outcome(
+    return PairOutcome(
         pair,
         False,
         words,
@@ -267,15 +267,15 @@ def _outcome(pair: Pair, sight: Sight, words: str, which: int | None) -> Outcome
     )
 
 
-def _compared(sight: Sight) -> bool:
+def _compared(sight: PairSight) -> bool:
     """Whether both runs have done an update: the one has published weights, the other one has taken some."""
     counts = [(run.published.get("ckpt", 0), run.taken.get("ckpt", 0)) for run in sight.runs]
     return any(published for published, _ in counts) and any(taken for _, taken in counts)
 
 
 def _sight(
-    pair: Pair, codes: tuple[int | None, int | None], runs: Sequence[Running], status: Status, elapsed_s: float
-) -> Sight:
+    pair: PairPlan, codes: tuple[int | None, int | None], runs: Sequence[Running], status: Status, elapsed_s: float
+) -> PairSight:
     by_mode = {run.mode: run for run in status.runs}
-    first, second = (by_mode.get(side.mode, Run(side.mode)) for side in pair.sides)
-    return Sight(elapsed_s, codes, (first, second), status, (runs[0].log_bytes(), runs[1].log_bytes()))
+    first, second = (by_mode.get(side.mode, WatchedRun(side.mode)) for side in pair.sides)
+    return PairSight(elapsed_s, codes, (first, second), status, (runs[0].log_bytes(), runs[1].log_bytes()))

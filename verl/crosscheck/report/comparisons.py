@@ -13,10 +13,10 @@ from typing import Any
 
 from verl.crosscheck.diagnosis.findings import StepComparison
 from verl.crosscheck.diagnosis.findings_json import comparison_from_json
-from verl.crosscheck.diagnosis.limits import Limits, limits_for, profile
+from verl.crosscheck.diagnosis.thresholds import Thresholds, limits_for, profile
 from verl.crosscheck.errors import CrossCheckError, DamagedError
 from verl.crosscheck.exchange.directory import require_own_file
-from verl.crosscheck.report.pairs import Pair
+from verl.crosscheck.report.pairs import RecordedPair
 
 MAX_COMPARISON_BYTES = 64 * 1024 * 1024
 """A model of a thousand tensors takes about 100 kB."""
@@ -26,7 +26,7 @@ MODES = ("ckpt", "rollout")
 
 
 @dataclass(frozen=True)
-class Compared:
+class PairComparisons:
     """What there is of a pair's steps."""
 
     steps: tuple[StepComparison, ...]
@@ -37,7 +37,7 @@ class Compared:
     """Steps that were recorded by one run alone, or whose files cannot be used."""
 
 
-def compare_pair(pair: Pair, *, recompute: bool) -> Compared:
+def compare_pair(pair: RecordedPair, *, recompute: bool) -> PairComparisons:
     """The comparisons of a pair; what cannot be used is told to the pair.
 
     Args:
@@ -54,10 +54,10 @@ def compare_pair(pair: Pair, *, recompute: bool) -> Compared:
             continue
         recomputed += logged is None
         steps.append(found)
-    return Compared(tuple(steps), recomputed, tuple(lacking))
+    return PairComparisons(tuple(steps), recomputed, tuple(lacking))
 
 
-def limits_of(pairs: Sequence[Pair], compared: Sequence[Compared]) -> Limits:
+def limits_of(pairs: Sequence[RecordedPair], compared: Sequence[PairComparisons]) -> Thresholds:
     """The limits that fit how all these runs sampled and trained; those that were logged if no evidence says."""
     samplings = [found for pair in pairs for mode in MODES if (found := _sampling(pair, mode)) is not None]
     if samplings:
@@ -72,7 +72,7 @@ def limits_of(pairs: Sequence[Pair], compared: Sequence[Compared]) -> Limits:
     return replace(profile("dense_bf16"), own=MappingProxyType(logged))
 
 
-def _logged(pair: Pair, step: int) -> StepComparison | None:
+def _logged(pair: RecordedPair, step: int) -> StepComparison | None:
     path = pair.comparisons.get(step)
     if path is None:
         return None
@@ -94,7 +94,7 @@ def _read_json(path: Path) -> Any:
         raise DamagedError(f"{path} is not JSON ({e}). It was not used") from None
 
 
-def _made(pair: Pair, step: int) -> StepComparison | None:
+def _made(pair: RecordedPair, step: int) -> StepComparison | None:
     """From evidence; None without that of both runs."""
     paths = [pair.evidence[mode].get(step) for mode in MODES]
     if None in paths:
@@ -111,7 +111,7 @@ def _made(pair: Pair, step: int) -> StepComparison | None:
         return None
 
 
-def load_evidence(pair: Pair, mode: str, step: int) -> Any:
+def load_evidence(pair: RecordedPair, mode: str, step: int) -> Any:
     """A run's `StepEvidence` of a step; None if it is not there, or if it cannot be used, of which the pair is told."""
     path = pair.evidence[mode].get(step)
     if path is None:
@@ -126,7 +126,7 @@ def load_evidence(pair: Pair, mode: str, step: int) -> Any:
         return None
 
 
-def _sampling(pair: Pair, mode: str) -> Mapping[str, Any] | None:
+def _sampling(pair: RecordedPair, mode: str) -> Mapping[str, Any] | None:
     """How a run sampled and trained, from its first evidence that can be read."""
     for step in sorted(pair.evidence[mode]):
         found = load_evidence(pair, mode, step)

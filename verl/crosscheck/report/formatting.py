@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 
 from verl.crosscheck.diagnosis.assess import strength
-from verl.crosscheck.diagnosis.findings import Evidence, Finding
+from verl.crosscheck.diagnosis.findings import Finding, VerdictEvidence
 from verl.crosscheck.report.numbers import number
 from verl.crosscheck.report.wording.words import Words
 
@@ -27,7 +27,7 @@ def times(finding: Finding, words: Words) -> str:
     return words.label("times", times=f"{ratio:.2g}" if ratio < 100 else f"{ratio:.0f}")
 
 
-def evidence_name(evidence: Evidence, words: Words) -> str:
+def evidence_name(evidence: VerdictEvidence, words: Words) -> str:
     """What was measured, in words: the quantity and between which engines."""
     finding = evidence.finding
     return f"{words.quantity(finding.quantity).name} ({words.aspect(finding.aspect, evidence.scenario).name})"

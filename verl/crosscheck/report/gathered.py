@@ -10,18 +10,18 @@ from pathlib import Path
 
 from verl.crosscheck.diagnosis.assess import reassess
 from verl.crosscheck.diagnosis.findings import StepComparison
-from verl.crosscheck.diagnosis.limits import Limits, read_limits
 from verl.crosscheck.diagnosis.reference import reference_of
+from verl.crosscheck.diagnosis.thresholds import Thresholds, read_limits
 from verl.crosscheck.diagnosis.verdict import judge
-from verl.crosscheck.report.comparisons import Compared, compare_pair, limits_of
+from verl.crosscheck.report.comparisons import PairComparisons, compare_pair, limits_of
 from verl.crosscheck.report.model import Control, Report, Scenario, TokenRow
-from verl.crosscheck.report.pairs import Pair, find_pair
+from verl.crosscheck.report.pairs import RecordedPair, find_pair
 from verl.crosscheck.report.row_texts import Decode
 from verl.crosscheck.report.settings_of import runs_of, settings_of
 
 
 @dataclass(frozen=True)
-class Request:
+class ReportRequest:
     """What a report is to be about.
 
     Args:
@@ -41,7 +41,7 @@ class Request:
     with_rows: bool = True
 
 
-def gather(request: Request) -> Report:
+def load_report(request: ReportRequest) -> Report:
     """Read everything, and judge it.
 
     Raises:
@@ -80,7 +80,7 @@ def gather(request: Request) -> Report:
     )
 
 
-def _scenario(number: int, pair: Pair, compared: Compared, limits: Limits) -> Scenario:
+def _scenario(number: int, pair: RecordedPair, compared: PairComparisons, limits: Thresholds) -> Scenario:
     settings, not_compared = settings_of(pair, number)
     return Scenario(
         number=number,
@@ -95,7 +95,7 @@ def _scenario(number: int, pair: Pair, compared: Compared, limits: Limits) -> Sc
     )
 
 
-def _assessed(steps: Sequence[StepComparison], limits: Limits) -> tuple[StepComparison, ...]:
+def _assessed(steps: Sequence[StepComparison], limits: Thresholds) -> tuple[StepComparison, ...]:
     return tuple(reassess(step, limits) for step in steps)
 
 

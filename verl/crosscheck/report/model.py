@@ -21,7 +21,7 @@ MODE_OF_A = {1: "ckpt", 2: "rollout"}
 
 
 @dataclass(frozen=True)
-class RunFacts:
+class RunSummary:
     """Who a run is, from its card; of the current run, if it was started again."""
 
     letter: str
@@ -41,7 +41,7 @@ class RunFacts:
 
 
 @dataclass(frozen=True)
-class Setting:
+class SettingRow:
     """A setting, fact or version that differs. Values as text; empty where there is none."""
 
     key: str
@@ -98,7 +98,7 @@ class Scenario:
     """1: A samples and takes B's weights. 2: A takes B's rollouts and trains."""
     directory: Path
     session: int
-    runs: tuple[RunFacts, ...]
+    runs: tuple[RunSummary, ...]
     """A, then B; one is missing if it has not taken part."""
     steps: tuple[StepComparison, ...]
     """In order of steps."""
@@ -108,7 +108,7 @@ class Scenario:
     """Steps that were recorded and not compared, since the evidence of a run is not there or cannot be used."""
     problems: Mapping[str, str] = field(default_factory=dict)
     """Why a file could not be used, by its name."""
-    settings: tuple[Setting, ...] = ()
+    settings: tuple[SettingRow, ...] = ()
     settings_not_compared: Mapping[str, str] = field(default_factory=dict)
 
     @property

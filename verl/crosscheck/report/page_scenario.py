@@ -14,7 +14,7 @@ from verl.crosscheck.diagnosis.findings import Aspect, Finding, State, StepCompa
 from verl.crosscheck.report.banner import SIGNS
 from verl.crosscheck.report.formatting import bound
 from verl.crosscheck.report.layers import LayerChanges, layer_changes
-from verl.crosscheck.report.model import Cell, Control, Report, RunFacts, Scenario, Setting, cell
+from verl.crosscheck.report.model import Cell, Control, Report, RunSummary, Scenario, SettingRow, cell
 from verl.crosscheck.report.numbers import NOTHING, number
 from verl.crosscheck.report.plots import layers_plot, outcome_plot, quantity_plot
 from verl.crosscheck.report.wording.words import Words
@@ -171,7 +171,7 @@ def _settings(scenario: Scenario, words: Words) -> Facts | None:
     if len(scenario.runs) < 2:
         return None
 
-    def of(must_agree: bool) -> list[Setting]:
+    def of(must_agree: bool) -> list[SettingRow]:
         chosen = [each for each in scenario.settings if each.must_agree is must_agree]
         return [replace(each, reason=words.reason(each.reason)) for each in chosen]
 
@@ -179,7 +179,7 @@ def _settings(scenario: Scenario, words: Words) -> Facts | None:
     return {"must": of(True), "may": of(False), "not_compared": not_compared}
 
 
-def _run_rows(runs: Sequence[RunFacts], words: Words) -> Iterator[tuple[str, list[str]]]:
+def _run_rows(runs: Sequence[RunSummary], words: Words) -> Iterator[tuple[str, list[str]]]:
     yield words.label("mode"), [run.mode for run in runs]
     yield words.label("run_id"), [run.run_id if run.number == 1 else f"{run.run_id} ({run.number})" for run in runs]
     yield words.label("host"), [run.host for run in runs]

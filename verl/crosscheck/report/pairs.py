@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from verl.crosscheck.errors import DamagedError
-from verl.crosscheck.exchange.session.claim import cards
 from verl.crosscheck.exchange import filesystem, layout
-from verl.crosscheck.exchange.session.cards import Card
 from verl.crosscheck.exchange.layout import Layout, RunNames
+from verl.crosscheck.exchange.session import cards
+from verl.crosscheck.exchange.session.cards import Card
 from verl.crosscheck.exchange.session.claim import OTHER, Session, locate
 
 
 @dataclass(frozen=True)
-class Pair:
+class RecordedPair:
     """The runs of one session."""
 
     root: Path
@@ -43,7 +43,7 @@ class Pair:
         self.problems[name] = str(error)
 
 
-def find_pair(root: Path) -> Pair:
+def find_pair(root: Path) -> RecordedPair:
     """The pair of the current session in a directory, or of a session's folder that was put aside.
 
     Raises:
@@ -52,7 +52,7 @@ def find_pair(root: Path) -> Pair:
         OSError: the file system's own.
     """
     places, session = locate(root)
-    pair = Pair(
+    pair = RecordedPair(
         root=places.root,
         session=session,
         cards={},
@@ -70,7 +70,7 @@ def find_pair(root: Path) -> Pair:
     return pair
 
 
-def rollouts(pair: Pair) -> list[Path]:
+def rollouts(pair: RecordedPair) -> list[Path]:
     """Rollouts that are still there, in order."""
     places = Layout(pair.root)
     return [places.rollout(index) for index in layout.artefacts(_names(pair.root), "rollout")]

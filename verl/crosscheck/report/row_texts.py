@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from verl.crosscheck.errors import CrossCheckError
-from verl.crosscheck.report.pairs import Pair, rollouts
+from verl.crosscheck.report.pairs import RecordedPair, rollouts
 
 Decode = Callable[[list[int]], str]
 
@@ -33,7 +33,7 @@ class RowTexts:
         decode: from token ids to text; None shows ids.
     """
 
-    def __init__(self, pair: Pair, decode: Decode | None) -> None:
+    def __init__(self, pair: RecordedPair, decode: Decode | None) -> None:
         self._pair, self._decode = pair, decode
         self._by_step: dict[int, Path] | None = None
 

@@ -9,17 +9,17 @@ from typing import Any
 
 from verl.crosscheck.agreement.compare import NOT_SET, Difference, compare
 from verl.crosscheck.errors import DamagedError
-from verl.crosscheck.exchange.session.claim import cards
+from verl.crosscheck.exchange.session import cards
 from verl.crosscheck.exchange.session.cards import Card
 from verl.crosscheck.exchange.session.claim import OTHER
-from verl.crosscheck.report.model import MODE_OF_A, RunFacts, Setting
-from verl.crosscheck.report.pairs import Pair
+from verl.crosscheck.report.model import MODE_OF_A, RunSummary, SettingRow
+from verl.crosscheck.report.pairs import RecordedPair
 
 VALUE_CHARS = 300
 """Longest value that is shown."""
 
 
-def runs_of(pair: Pair, scenario: int) -> tuple[RunFacts, ...]:
+def runs_of(pair: RecordedPair, scenario: int) -> tuple[RunSummary, ...]:
     """A, then B, as far as they are there."""
     modes = (MODE_OF_A[scenario], OTHER[MODE_OF_A[scenario]])
     return tuple(
@@ -27,7 +27,7 @@ def runs_of(pair: Pair, scenario: int) -> tuple[RunFacts, ...]:
     )
 
 
-def settings_of(pair: Pair, scenario: int) -> tuple[tuple[Setting, ...], dict[str, str]]:
+def settings_of(pair: RecordedPair, scenario: int) -> tuple[tuple[SettingRow, ...], dict[str, str]]:
     """What differs between the two set-ups, what must agree first; and what was not compared, with the reason."""
     mode = MODE_OF_A[scenario]
     if len(pair.cards) < len(OTHER):
@@ -43,14 +43,14 @@ def settings_of(pair: Pair, scenario: int) -> tuple[tuple[Setting, ...], dict[st
     return (*must, *_versions(a, b), *may), {each.key: each.reason for each in found.not_compared}
 
 
-def _run(pair: Pair, letter: str, card: Card) -> RunFacts:
+def _run(pair: RecordedPair, letter: str, card: Card) -> RunSummary:
     number, names = pair.session.runs(card.mode)[-1]
     try:
         end = cards.read_end(names)
     except (DamagedError, OSError) as e:
         pair.tell_problem(names.end, e)
         end = None
-    return RunFacts(
+    return RunSummary(
         letter=letter,
         mode=card.mode,
         run_id=card.run_id,
@@ -65,7 +65,7 @@ def _run(pair: Pair, letter: str, card: Card) -> RunFacts:
     )
 
 
-def _facts(pair: Pair, mode: str) -> dict[str, Any] | None:
+def _facts(pair: RecordedPair, mode: str) -> dict[str, Any] | None:
     names = pair.session.newest(mode)
     try:
         return cards.read_facts(names) if names else None
@@ -73,17 +73,17 @@ def _facts(pair: Pair, mode: str) -> dict[str, Any] | None:
         return None
 
 
-def _versions(a: Card, b: Card) -> list[Setting]:
+def _versions(a: Card, b: Card) -> list[SettingRow]:
     names = sorted(a.versions.keys() | b.versions.keys())
     return [
-        Setting(name, _text(a.versions.get(name, NOT_SET)), _text(b.versions.get(name, NOT_SET)), must_agree=False)
+        SettingRow(name, _text(a.versions.get(name, NOT_SET)), _text(b.versions.get(name, NOT_SET)), must_agree=False)
         for name in names
         if a.versions.get(name) != b.versions.get(name)
     ]
 
 
-def _setting(difference: Difference, *, must_agree: bool, reason: str = "") -> Setting:
-    return Setting(difference.key, _text(difference.own), _text(difference.other), must_agree, reason)
+def _setting(difference: Difference, *, must_agree: bool, reason: str = "") -> SettingRow:
+    return SettingRow(difference.key, _text(difference.own), _text(difference.other), must_agree, reason)
 
 
 def _text(value: Any) -> str:

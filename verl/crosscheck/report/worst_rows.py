@@ -18,7 +18,7 @@ from verl.crosscheck.diagnosis.log_probs import SOURCES
 from verl.crosscheck.evidence.step import MASK
 from verl.crosscheck.report.comparisons import load_evidence
 from verl.crosscheck.report.model import Token, TokenRow
-from verl.crosscheck.report.pairs import Pair
+from verl.crosscheck.report.pairs import RecordedPair
 from verl.crosscheck.report.row_texts import Decode, RowTexts, Texts
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ WINDOW = 160
 
 
 def rows_to_show(
-    pairs: Sequence[tuple[int, Pair, Sequence[StepComparison]]], verdict: Verdict, decode: Decode | None
+    pairs: Sequence[tuple[int, RecordedPair, Sequence[StepComparison]]], verdict: Verdict, decode: Decode | None
 ) -> tuple[TokenRow, ...]:
     """The worst responses of the step in which the fault begins, then of the worst steps.
 
@@ -62,7 +62,7 @@ def _steps(steps: Sequence[StepComparison], verdict: Verdict) -> list[StepCompar
     return list({step.global_step: step for step in (*first, *worst)}.values())[:STEPS_READ]
 
 
-def _of_step(number: int, pair: Pair, step: StepComparison, texts: RowTexts, count: int) -> Iterator[TokenRow]:
+def _of_step(number: int, pair: RecordedPair, step: StepComparison, texts: RowTexts, count: int) -> Iterator[TokenRow]:
     rows = list({row.row_id: row for row in reversed(step.worst_rows)}.values())[::-1][:count]
     sides = [load_evidence(pair, mode, step.global_step) for mode in ("ckpt", "rollout")] if rows else []
     if not sides or None in sides:

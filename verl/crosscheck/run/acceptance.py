@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from verl.crosscheck.run.checkpoints import LAYOUT
 from verl.crosscheck.console import MARK, say
 from verl.crosscheck.errors import DamagedError, MismatchError
 from verl.crosscheck.exchange.directory import require_own_file
 from verl.crosscheck.identity import Call, CallKind, require_same_call
+from verl.crosscheck.run.checkpoints import LAYOUT
 from verl.crosscheck.run.rollouts import load_rollout
 from verl.crosscheck.settings import CkptFormat
 from verl.protocol import DataProto

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from verl.crosscheck.run.acceptance import format_of, require_same_update
-from verl.crosscheck.run.checkpoints import require_device
 from verl.crosscheck.errors import SettingsError
 from verl.crosscheck.exchange.manifest import read_checked
+from verl.crosscheck.run.acceptance import format_of, require_same_update
+from verl.crosscheck.run.checkpoints import require_device
 from verl.crosscheck.settings import CkptFormat
 
 Load = Callable[[str], object]

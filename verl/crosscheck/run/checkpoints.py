@@ -13,8 +13,8 @@ from typing import Any
 
 from verl.crosscheck.errors import MismatchError, PublishError
 from verl.crosscheck.identity import digest
-from verl.crosscheck.weights.portable.device_kinds import device_kinds
 from verl.crosscheck.settings import DEVICE_KEY
+from verl.crosscheck.weights.portable.device_kinds import device_kinds
 from verl.protocol import DataProto
 
 LAYOUT = ("device", "world_size", "strategy")

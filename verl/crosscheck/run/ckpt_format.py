@@ -42,7 +42,7 @@ SUPPORTED = ("fsdp", "fsdp2", "megatron")
 
 
 @dataclass(frozen=True)
-class Choice:
+class FormatChoice:
     """What two runs exchange, and why."""
 
     format: CkptFormat
@@ -50,7 +50,7 @@ class Choice:
     reason: str
 
 
-def choose(own: Card, other: Card) -> Choice:
+def choose(own: Card, other: Card) -> FormatChoice:
     """The form of the checkpoints of a pair; the same for both runs.
 
     Raises:
@@ -67,14 +67,14 @@ def choose(own: Card, other: Card) -> Choice:
     different = differences(own, other)
     if CkptFormat.PORTABLE in explicit or (different and CkptFormat.NATIVE not in explicit):
         _require_portable(own, other, different)
-        return Choice(CkptFormat.PORTABLE, "; ".join(different) or f"{KEY}=portable")
+        return FormatChoice(CkptFormat.PORTABLE, "; ".join(different) or f"{KEY}=portable")
     if different:
         raise MismatchError(
             f"this run and the other one, {other.identity}, could not load each other's checkpoints: "
             f"{'; '.join(different)}. Upstream's own load only on the same layout; exchange portable ones, with "
             f"{KEY}=auto on both runs"
         )
-    return Choice(CkptFormat.NATIVE, f"{KEY}=native" if explicit else "both runs are laid out alike")
+    return FormatChoice(CkptFormat.NATIVE, f"{KEY}=native" if explicit else "both runs are laid out alike")
 
 
 def asked_for(card: Card) -> CkptFormat:

@@ -19,7 +19,7 @@ from verl.crosscheck.identity import CallKind
 
 
 @dataclass(frozen=True)
-class Asked:
+class CallKey:
     """What a call is for: all that its place in the sequence depends on."""
 
     kind: CallKind
@@ -61,7 +61,7 @@ class CallIndex:
         """Whether what is recorded matters to the next decision."""
         return self._goes_on and not self._trained
 
-    def decide(self, call: Asked, recorded: Asked | None) -> Decision:
+    def decide(self, call: CallKey, recorded: CallKey | None) -> Decision:
         """What to do with `call`, and count it.
 
         Args:
@@ -75,7 +75,7 @@ class CallIndex:
             self._trained += 1
         return decision
 
-    def passes_over(self, call: Asked, recorded: Asked) -> bool:
+    def passes_over(self, call: CallKey, recorded: CallKey) -> bool:
         """Whether `recorded`, which turned up where the first training call after a resume was awaited, is a validation
         that this run does not repeat. If so, the call has the next index."""
         first = self._goes_on and self._trained == 1 and call.kind is not CallKind.VALIDATION
@@ -84,7 +84,7 @@ class CallIndex:
             return True
         return False
 
-    def _decision(self, call: Asked, recorded: Asked | None) -> Decision:
+    def _decision(self, call: CallKey, recorded: CallKey | None) -> Decision:
         if not self.looks_back:
             return Decision.EXCHANGE
         there = recorded is not None and self._ends_resumed_step(recorded)
@@ -98,12 +98,12 @@ class CallIndex:
         last = self.last_step is not None and step >= self.last_step
         return self.test_freq > 0 and (last or step % self.test_freq == 0)
 
-    def _ends_resumed_step(self, call: Asked) -> bool:
+    def _ends_resumed_step(self, call: CallKey) -> bool:
         """Whether a call is of the validation at the end of the step after which this run was resumed."""
         return call.kind is CallKind.VALIDATION and call.global_step == self.start.global_step
 
 
-def place(index: CallIndex, call: Asked, recorded: Callable[[int], Asked | None]) -> int | None:
+def index_of_call(index: CallIndex, call: CallKey, recorded: Callable[[int], CallKey | None]) -> int | None:
     """The index of `call` in the session; None if the session has no such call.
 
     Args:

@@ -10,9 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from verl.crosscheck.run import resuming
-from verl.crosscheck.run.actor_files import ActorFiles, Save, load_checked
-from verl.crosscheck.run.acceptance import load_answer
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.console import MARK, failure_told, say
 from verl.crosscheck.errors import CrossCheckError, DamagedError, PublishError
@@ -20,25 +17,28 @@ from verl.crosscheck.exchange import artefacts, filesystem, layout
 from verl.crosscheck.exchange.free_space import require_space
 from verl.crosscheck.exchange.layout import MANIFEST, Layout
 from verl.crosscheck.exchange.manifest import read_manifest
-from verl.crosscheck.exchange.session.peer import Sighting
 from verl.crosscheck.exchange.publish import discard, publish_folder, sweep
 from verl.crosscheck.exchange.retention import removable
 from verl.crosscheck.exchange.session.claim import WRITES
+from verl.crosscheck.exchange.session.peer import Sighting
 from verl.crosscheck.exchange.session.wait import Wait, Waiting
 from verl.crosscheck.identity import Call, CallKind
-from verl.crosscheck.run.indexing import Asked, CallIndex, place
-from verl.crosscheck.run.partner_checks import Meeting
-from verl.crosscheck.run.rollouts import identify_call, save_rollout
-from verl.crosscheck.run.participation import own_run
-from verl.crosscheck.settings import CkptFormat, ShareMode
+from verl.crosscheck.run import resuming
+from verl.crosscheck.run.acceptance import load_answer
+from verl.crosscheck.run.actor_files import ActorFiles, Save, load_checked
+from verl.crosscheck.run.indexing import CallIndex, CallKey, index_of_call
 from verl.crosscheck.run.observe.gather import Observed
+from verl.crosscheck.run.observe.step_observer import StepObserver
+from verl.crosscheck.run.participation import own_run
+from verl.crosscheck.run.partner_checks import PartnerChecks
+from verl.crosscheck.run.rollouts import identify_call, save_rollout
 from verl.crosscheck.run.step_times import StepTimes
-from verl.crosscheck.run.observe.step_observer import Witness
+from verl.crosscheck.settings import CkptFormat, ShareMode
 from verl.protocol import DataProto
 from verl.trainer.config.config import TrainerConfig
 
 
-class LiveSide:
+class LiveExchange:
     """A run in `mode`, taking part in a session.
 
     Args:
@@ -53,11 +53,11 @@ class LiveSide:
         self.mode, self.trainer, self.times = mode, trainer, times
         self.layout = Layout(Path(trainer.share_data_dir))
         self.run = own_run(config, trainer, mode, clock)
-        self.meeting = Meeting(self.run, trainer, clock)
+        self.meeting = PartnerChecks(self.run, trainer, clock)
         self.wait = Wait(trainer.share_data_timeout_s, _report, clock, self.meeting.peer)
         self.index = CallIndex(self.run.start, trainer.test_freq, resuming.last_step(config))
         self.updates = self.run.start.updates
-        self.witness = Witness(self.run.place, trainer, times)
+        self.witness = StepObserver(self.run.place, trainer, times)
         self._size_bytes: dict[str, int] = {}
         self._half_deleted = False
 
@@ -85,15 +85,15 @@ class LiveSide:
 
     # ---------------------------------------------------------------- rollouts
 
-    def rollouts(self) -> GivenRollouts | TakenRollouts:
+    def rollouts(self) -> PublishedRollouts | ReceivedRollouts:
         """What stands in front of the rollout manager."""
-        return GivenRollouts(self) if self.mode is ShareMode.CKPT else TakenRollouts(self)
+        return PublishedRollouts(self) if self.mode is ShareMode.CKPT else ReceivedRollouts(self)
 
     def identify(self, prompts: DataProto) -> Call | None:
         """The session's call that `prompts` make; None if it has no such call."""
         with self.times.spent("identify"):
             call = identify_call(self.index.next, prompts)
-            at = place(self.index, Asked(call.kind, call.global_step), self.recorded)
+            at = index_of_call(self.index, CallKey(call.kind, call.global_step), self.recorded)
             if at is None:
                 say(
                     MARK,
@@ -103,7 +103,7 @@ class LiveSide:
                 return None
             return replace(call, index=at)
 
-    def recorded(self, index: int) -> Asked | None:
+    def recorded(self, index: int) -> CallKey | None:
         """What the session's rollout of an index answers; None if there is none yet."""
         path = self.layout.rollout(index)
         if not self.wait.is_listed(path) or not self.is_ours(path):
@@ -246,11 +246,11 @@ class LiveSide:
         self.run.place.require_current()
 
 
-class GivenRollouts:
+class PublishedRollouts:
     """Mode `ckpt`: the engine answers, and the other run gets a copy. What an earlier run of this side has already
     given, before it was resumed, is not generated again: the other run may have trained on it."""
 
-    def __init__(self, side: LiveSide) -> None:
+    def __init__(self, side: LiveExchange) -> None:
         self._side = side
 
     def begin(self, prompts: DataProto) -> Call | None:
@@ -285,10 +285,10 @@ class GivenRollouts:
         side.times.account(call, output)
 
 
-class TakenRollouts:
+class ReceivedRollouts:
     """Mode `rollout`: the other run's engine answers."""
 
-    def __init__(self, side: LiveSide) -> None:
+    def __init__(self, side: LiveExchange) -> None:
         self._side = side
 
     def begin(self, prompts: DataProto) -> Call | None:
@@ -323,7 +323,7 @@ class TakenRollouts:
                 side.times.add("wait_rollout", side.until_there(path))
                 # Only a run that goes on with a session may meet a recording of a call that it does not make.
                 recorded = side.recorded(call.index) if side.run.start.session is not None else None
-            if recorded is None or not side.index.passes_over(Asked(call.kind, call.global_step), recorded):
+            if recorded is None or not side.index.passes_over(CallKey(call.kind, call.global_step), recorded):
                 return call
             call = replace(call, index=call.index + 1)
 
@@ -346,7 +346,7 @@ def _after(call: Call) -> str:
     return "validating" if call.kind is CallKind.VALIDATION else "training"
 
 
-def asked_of(path: Path) -> Asked:
+def asked_of(path: Path) -> CallKey:
     """What a rollout says that it answers, its body being unread.
 
     Raises:
@@ -355,7 +355,7 @@ def asked_of(path: Path) -> Asked:
     """
     about = artefacts.read_artefact_about(path)
     try:
-        return Asked(CallKind(about["call"]), about["global_step"])
+        return CallKey(CallKind(about["call"]), about["global_step"])
     except (KeyError, ValueError) as e:
         raise DamagedError(f"{path} does not say what it answers ({e!r}). Nothing of it was used") from None
 

@@ -21,7 +21,6 @@ from typing import Any
 
 from omegaconf import OmegaConf, open_dict, read_write
 
-from verl.crosscheck.run.checkpoints import device_of, world_size_of
 from verl.crosscheck.clock import Clock, SystemClock
 from verl.crosscheck.console import MARK, say
 from verl.crosscheck.errors import SettingsError
@@ -30,8 +29,9 @@ from verl.crosscheck.exchange.session.heartbeat import Heartbeat
 from verl.crosscheck.exchange.session.own_run import OwnRun, attach, open_run
 from verl.crosscheck.exchange.session.processes import this_process
 from verl.crosscheck.installation import installed_versions, read_installation
-from verl.crosscheck.run.partner_checks import Meeting
 from verl.crosscheck.redaction import text_without_secrets, without_secrets
+from verl.crosscheck.run.checkpoints import device_of, world_size_of
+from verl.crosscheck.run.partner_checks import PartnerChecks
 from verl.crosscheck.run.resuming import start_of
 from verl.crosscheck.settings import RUN_KEY, ShareMode
 from verl.trainer.config.config import TrainerConfig
@@ -63,7 +63,7 @@ def card_of(config: Any, mode: ShareMode) -> Card:
 
 
 @contextmanager
-def taking_part(config: Any, trainer: TrainerConfig) -> Iterator[None]:
+def registered_run(config: Any, trainer: TrainerConfig) -> Iterator[None]:
     """Around the main program of a run: take its place in the exchange directory, beat, and tell how it ended.
 
     With `share_data` off, and in a replay, which nobody waits for, nothing happens.
@@ -84,7 +84,7 @@ def taking_part(config: Any, trainer: TrainerConfig) -> Iterator[None]:
     say(MARK, read_installation().summary())
     with _opened(config, trainer, mode, SystemClock()) as run, _end_told(run):
         say(MARK, f"taking part as {run.card.identity} in {run.place.session.folder}")
-        Meeting(run, trainer, SystemClock()).look_around()
+        PartnerChecks(run, trainer, SystemClock()).look_around()
         with read_write(config.trainer), open_dict(config.trainer):
             config.trainer[RUN_KEY] = str(run.place.names.folder)
         yield
@@ -96,7 +96,7 @@ def own_run(config: Any, trainer: TrainerConfig, mode: ShareMode, clock: Clock) 
 
     Raises:
         SettingsError: the main program opened it for another mode.
-        SessionError, DamagedError, DirectoryError: see `taking_part`.
+        SessionError, DamagedError, DirectoryError: see `registered_run`.
     """
     folder = OmegaConf.select(config, f"trainer.{RUN_KEY}")
     if folder is not None:

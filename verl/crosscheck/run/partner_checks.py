@@ -6,21 +6,21 @@ from __future__ import annotations
 
 from typing import Any
 
+from verl.crosscheck.agreement.batch_split import batch_split_of, why_other_updates
 from verl.crosscheck.agreement.compare import NOT_KNOWN, Comparison, compare, flatten, require_agreement, without_length
-from verl.crosscheck.run.ckpt_format import Choice, choose
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.console import MARK, say
 from verl.crosscheck.errors import DamagedError, ResumeError, SettingsError
-from verl.crosscheck.exchange.session.claim import cards
 from verl.crosscheck.exchange import filesystem, layout
 from verl.crosscheck.exchange.artefacts import of_session, read_artefact_about
-from verl.crosscheck.exchange.session.cards import Card, EndState
 from verl.crosscheck.exchange.layout import RunNames
+from verl.crosscheck.exchange.retention import lost
+from verl.crosscheck.exchange.session import cards
+from verl.crosscheck.exchange.session.cards import Card, EndState
+from verl.crosscheck.exchange.session.claim import OTHER, WRITES
 from verl.crosscheck.exchange.session.own_run import OwnRun
 from verl.crosscheck.exchange.session.peer import Peer, Sighting
-from verl.crosscheck.exchange.retention import lost
-from verl.crosscheck.exchange.session.claim import OTHER, WRITES
-from verl.crosscheck.agreement.batch_split import portions_of, why_other_updates
+from verl.crosscheck.run.ckpt_format import FormatChoice, choose
 from verl.crosscheck.settings import CkptFormat
 from verl.trainer.config.config import TrainerConfig
 
@@ -28,7 +28,7 @@ _NO_FACTS = {"facts": {NOT_KNOWN: "its trainer told none"}}
 _FACTS_EVERY_S = 0.1
 
 
-class Meeting:
+class PartnerChecks:
     """One run's look at the other, repeated when another takes its place.
 
     Args:
@@ -45,8 +45,8 @@ class Meeting:
             run.card.others_before,
         )
         self._configured: int | None = None
-        self._choice: Choice | None = None
-        self._told: Choice | None = None
+        self._choice: FormatChoice | None = None
+        self._told: FormatChoice | None = None
         self.why_not_portable = ""
         """Why this run's workers have no portable checkpoints, as far as the trainer has told."""
         self._compared: tuple[int, bool] | None = None
@@ -151,7 +151,7 @@ class Meeting:
             self._compare_all(other, names, told, over=seen is None)
             self._choose(other)
             self._tell_choice()
-            if why := why_other_updates(*(portions_of(flatten(each.config)) for each in (self._run.card, other))):
+            if why := why_other_updates(*(batch_split_of(flatten(each.config)) for each in (self._run.card, other))):
                 say(MARK, f"Warning: the verdict will not compare the updates: {why}", "yellow")
             self._compared = (number, told)
 

@@ -10,28 +10,28 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from verl.crosscheck.run import resuming
-from verl.crosscheck.run.actor_files import ActorFiles, load_checked
 from verl.crosscheck.agreement.compare import compare, require_agreement, without_length
-from verl.crosscheck.run.acceptance import load_answer
 from verl.crosscheck.console import MARK, failure_told, say
 from verl.crosscheck.errors import DamagedError, DirectoryError
 from verl.crosscheck.exchange import artefacts
-from verl.crosscheck.exchange.session.claim import cards
+from verl.crosscheck.exchange.session import cards
 from verl.crosscheck.exchange.session.claim import OTHER, locate
 from verl.crosscheck.identity import Call
-from verl.crosscheck.run.indexing import Asked, CallIndex, place
+from verl.crosscheck.run import resuming
+from verl.crosscheck.run.acceptance import load_answer
+from verl.crosscheck.run.actor_files import ActorFiles, load_checked
+from verl.crosscheck.run.indexing import CallIndex, CallKey, index_of_call
 from verl.crosscheck.run.live import asked_of
-from verl.crosscheck.run.rollouts import identify_call
-from verl.crosscheck.run.participation import card_of
-from verl.crosscheck.settings import ShareMode
 from verl.crosscheck.run.observe.gather import Observed
+from verl.crosscheck.run.participation import card_of
+from verl.crosscheck.run.rollouts import identify_call
 from verl.crosscheck.run.step_times import StepTimes
+from verl.crosscheck.settings import ShareMode
 from verl.protocol import DataProto
 from verl.trainer.config.config import TrainerConfig
 
 
-class ReplaySide:
+class ReplayExchange:
     """A run in `mode` that takes the place of one in a session that is over.
 
     Mode `rollout` trains on the recorded rollouts and saves no checkpoint for anybody; mode `ckpt` generates and loads
@@ -98,7 +98,7 @@ class ReplaySide:
         """The session's call that `prompts` make; None if it has no such call."""
         with self.times.spent("identify"):
             call = identify_call(self.index.next, prompts)
-            at = place(self.index, Asked(call.kind, call.global_step), self._recorded)
+            at = index_of_call(self.index, CallKey(call.kind, call.global_step), self._recorded)
             return None if at is None else replace(call, index=at)
 
     def load_rollout(self, call: Call, prompts: DataProto) -> DataProto:
@@ -131,7 +131,7 @@ class ReplaySide:
             f"session {self.session.number} in {self.layout.root} holds no {kind}_{index} (there is: {there}). {advice}"
         )
 
-    def _recorded(self, index: int) -> Asked | None:
+    def _recorded(self, index: int) -> CallKey | None:
         with suppress(FileNotFoundError, DamagedError):
             return asked_of(self.layout.rollout(index))
         return None
@@ -140,7 +140,7 @@ class ReplaySide:
 class RecordedRollouts:
     """Mode `rollout`: the recording answers."""
 
-    def __init__(self, side: ReplaySide) -> None:
+    def __init__(self, side: ReplayExchange) -> None:
         self._side = side
 
     def begin(self, prompts: DataProto) -> Call | None:

@@ -16,10 +16,10 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from verl.crosscheck.errors import PublishError, ResumeError
-from verl.crosscheck.exchange.session.cards import Start
 from verl.crosscheck.exchange.documents import read_document
 from verl.crosscheck.exchange.layout import CHECKPOINT_MARK
 from verl.crosscheck.exchange.publish import publish_json
+from verl.crosscheck.exchange.session.cards import Start
 
 SCHEMA = "verl-crosscheck/mark"
 SCHEMA_VERSION = 1

@@ -12,10 +12,10 @@ from typing import Any
 from omegaconf import OmegaConf, open_dict, read_write
 
 from verl.crosscheck.agreement.compare import flatten
-from verl.crosscheck.run.ckpt_format import KEY, why_not_portable
 from verl.crosscheck.console import COLOUR_VARIABLE
 from verl.crosscheck.errors import SettingsError
 from verl.crosscheck.exchange.directory import open_directory
+from verl.crosscheck.run.ckpt_format import KEY, why_not_portable
 from verl.crosscheck.settings import CkptFormat, ShareMode, refuse_replay_without_mode, refuse_skip_with_share
 from verl.trainer.config.config import TrainerConfig
 

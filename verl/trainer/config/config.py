@@ -8,9 +8,10 @@ from typing import Any
 
 from _verl_overlay import extend
 from verl.base_config import BaseConfig
-from verl.crosscheck.evidence.detail import Detail
 from verl.crosscheck.settings import (
+    ChangeDetail,
     CkptFormat,
+    Detail,
     ShareMode,
     checked_ckpt_format,
     checked_evidence,
@@ -22,7 +23,6 @@ from verl.crosscheck.settings import (
     checked_switch,
     checked_weight_change,
 )
-from verl.crosscheck.weights.detail import ChangeDetail
 from verl.trainer.config import config__upstream as _upstream
 
 __all__ = [*_upstream.__all__, "TrainerConfig"]  # noqa: PLE0604  they are all strings

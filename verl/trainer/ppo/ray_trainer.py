@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from _verl_overlay import extend
+from verl.crosscheck.console import MARK, say
 from verl.crosscheck.run.actor_files import ActorFiles
 from verl.crosscheck.run.checkpoints import actor_about, flatten_async_save, require_all_ranks
-from verl.crosscheck.console import MARK, say
 from verl.crosscheck.run.hooks import Hooks, Updated, hooks_for
 from verl.crosscheck.run.resuming import own_checkpoint
 from verl.protocol import DataProto

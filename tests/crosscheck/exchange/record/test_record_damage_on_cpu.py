@@ -23,7 +23,7 @@ import xxhash
 
 from verl.crosscheck.errors import DamagedError
 from verl.crosscheck.exchange.record.record import Record, read_about, read_record, write_record
-from verl.crosscheck.exchange.record.safetensors_file import Part, write_parts
+from verl.crosscheck.exchange.record.safetensors_file import FilePart, write_parts
 from verl.crosscheck.exchange.record.safetensors_header import DIGEST_AT, FIXED_BYTES, SIZE_AT
 
 
@@ -84,10 +84,10 @@ def with_header_text(text: bytes) -> bytes:
 def forged(document: Any, **tensors: np.ndarray) -> bytes:
     """A sealed, well-formed container of any JSON and tensors (named by `__` for `/`)."""
     text = document if isinstance(document, bytes) else json.dumps(document).encode()
-    parts = [Part("values.json", "U8", (len(text),), lambda: [np.frombuffer(text, np.uint8)])]
+    parts = [FilePart("values.json", "U8", (len(text),), lambda: [np.frombuffer(text, np.uint8)])]
     storages = {"i8": "I64", "u1": "U8", "f4": "F32", "u4": "U32", "i4": "I32"}
     for name, array in tensors.items():
-        parts.append(Part(name.replace("__", "/"), storages[array.dtype.str[1:]], array.shape, lambda a=array: [a]))
+        parts.append(FilePart(name.replace("__", "/"), storages[array.dtype.str[1:]], array.shape, lambda a=array: [a]))
     file = io.BytesIO()
     write_parts(file, parts, "{}")
     return file.getvalue()

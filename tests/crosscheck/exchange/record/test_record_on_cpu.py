@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from verl.crosscheck.errors import EncodingError
-from verl.crosscheck.exchange.record.record import limits
+from verl.crosscheck.exchange.record import limits
 from verl.crosscheck.exchange.record.record import Record, read_about, read_record, write_record
 
 TENSOR_TYPES = [

@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from verl.crosscheck.exchange import filesystem
-from verl.crosscheck.exchange.session.claim import processes
+from verl.crosscheck.exchange.session import processes
 from verl.crosscheck.exchange.session.heartbeat import Heartbeat, beat
 
 
@@ -65,7 +65,8 @@ def test_a_beat_makes_no_file(tmp_path):
 def test_this_process_runs_and_one_that_ended_does_not():
     assert processes.is_running(processes.this_process()) is True
     script = (
-        "import json; from verl.crosscheck.exchange.session.processes import this_process; print(json.dumps(this_process()))"
+        "import json; from verl.crosscheck.exchange.session import processes; "
+        "print(json.dumps(processes.this_process()))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     other = json.loads(done.stdout.splitlines()[-1])

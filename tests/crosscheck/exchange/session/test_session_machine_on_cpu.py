@@ -14,16 +14,17 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from verl.crosscheck.clock import ManualClock
 from verl.crosscheck.errors import ResumeError, SessionError
 from verl.crosscheck.exchange import artefacts, layout
-from verl.crosscheck.exchange.session.cards import Card, Start
-from verl.crosscheck.exchange.session.heartbeat import beat
 from verl.crosscheck.exchange.layout import Layout
-from verl.crosscheck.exchange.session.own_run import attach, open_run
 from verl.crosscheck.exchange.publish import publish_file, publish_folder
 from verl.crosscheck.exchange.record.record import Record, write_record
-from verl.crosscheck.exchange.retention import NEVER_DELETED, lost, removable
+from verl.crosscheck.exchange.retention import lost, removable
+from verl.crosscheck.exchange.session.cards import Card, Start
 from verl.crosscheck.exchange.session.claim import OTHER, WRITES, current_session
+from verl.crosscheck.exchange.session.heartbeat import beat
+from verl.crosscheck.exchange.session.own_run import attach, open_run
 from verl.crosscheck.identity import CallKind
-from verl.crosscheck.run.indexing import Asked, CallIndex, place
+from verl.crosscheck.run.indexing import CallIndex, CallKey, index_of_call
+from verl.crosscheck.settings import NEVER_DELETED
 
 SILENCE_S = 180.0
 MODES = st.sampled_from(["ckpt", "rollout"])
@@ -320,14 +321,14 @@ class Course:
     def calls(self, start):
         """(what happens, call) from a start on: `save` after a step, `call` otherwise."""
         if self.val_before_train:
-            yield "call", Asked(CallKind.VALIDATION, start.global_step)
+            yield "call", CallKey(CallKind.VALIDATION, start.global_step)
         for step in range(start.global_step + 1, self.steps + 1):
-            yield "call", Asked(CallKind.TRAINING, step)
+            yield "call", CallKey(CallKind.TRAINING, step)
             yield "update", step
             if self.saves(step):
                 yield "save", step
             if self.validates(step):
-                yield "call", Asked(CallKind.VALIDATION, step)
+                yield "call", CallKey(CallKind.VALIDATION, step)
 
 
 class Run:
@@ -365,7 +366,7 @@ class Producer(Run):
     """Mode ckpt: each call of the session becomes a rollout, unless it is one already."""
 
     def call(self, asked):
-        at = place(self.index, asked, self.recorded.get)
+        at = index_of_call(self.index, asked, self.recorded.get)
         if at is not None:
             assert self.recorded.setdefault(at, asked) == asked, f"rollout_{at} answers another call"
         return True
@@ -384,7 +385,7 @@ class Consumer(Run):
         self.awaited = None
 
     def call(self, asked):
-        at = place(self.index, asked, self.recorded.get) if self.awaited is None else self.awaited
+        at = index_of_call(self.index, asked, self.recorded.get) if self.awaited is None else self.awaited
         if at is None:
             return True
         while at in self.recorded and self.index.passes_over(asked, self.recorded[at]):

@@ -10,9 +10,9 @@ import pytest
 from verl.crosscheck.clock import ManualClock
 from verl.crosscheck.errors import DamagedError, DirectoryError, SessionError
 from verl.crosscheck.exchange import artefacts, filesystem
-from verl.crosscheck.exchange.session.claim import cards, claim
-from verl.crosscheck.exchange.session.cards import Card, End, EndState, Start
 from verl.crosscheck.exchange.layout import Layout, RunNames
+from verl.crosscheck.exchange.session import cards, claim
+from verl.crosscheck.exchange.session.cards import Card, End, EndState, Start
 from verl.crosscheck.exchange.session.own_run import attach, open_run
 from verl.crosscheck.exchange.session.processes import this_process
 

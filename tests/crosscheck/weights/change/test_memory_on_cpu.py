@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from verl.crosscheck.weights.change import memory
-from verl.crosscheck.weights.change.memory import Part, WeightMemory
+from verl.crosscheck.weights.change.memory import RememberedPart, WeightMemory
 from verl.crosscheck.weights.shards import Shard
 
 
@@ -25,8 +25,8 @@ def test_three_distances():
     b.fill_(7.0)
     changes = remembered.after_load(held)
     assert changes == {
-        "a": Part(own=25.0, elements=2, whole=None, other=4.0, apart=13.0),
-        "b": Part(own=0.0, elements=1, whole=None, other=4.0, apart=4.0),
+        "a": RememberedPart(own=25.0, elements=2, whole=None, other=4.0, apart=13.0),
+        "b": RememberedPart(own=0.0, elements=1, whole=None, other=4.0, apart=4.0),
     }
 
 
@@ -45,7 +45,9 @@ def test_without_the_second_copy_the_distance_of_the_two_is_not_known():
     remembered.remember(shards(a=a))
     a += 1.0
     remembered.before_load(shards(a=a), full=False)
-    assert remembered.after_load(shards(a=a)) == {"a": Part(own=3.0, elements=3, whole=None, other=3.0, apart=None)}
+    assert remembered.after_load(shards(a=a)) == {
+        "a": RememberedPart(own=3.0, elements=3, whole=None, other=3.0, apart=None)
+    }
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
@@ -85,7 +87,7 @@ def test_an_empty_shard():
     held = shards(a=torch.zeros(0), b=torch.zeros(1))
     remembered.remember(held)
     remembered.before_load(held, full=True)
-    assert remembered.after_load(held)["a"] == Part(own=0.0, elements=0, whole=None, other=0.0, apart=0.0)
+    assert remembered.after_load(held)["a"] == RememberedPart(own=0.0, elements=0, whole=None, other=0.0, apart=0.0)
 
 
 def test_nothing_remembered():

@@ -13,7 +13,7 @@ from safetensors import safe_open
 from verl.crosscheck.errors import DamagedError
 from verl.crosscheck.weights.portable import writing
 from verl.crosscheck.weights.portable.folder import Folder
-from verl.crosscheck.weights.portable.manifest import STORAGE, Manifest
+from verl.crosscheck.weights.portable.manifest import STORAGE, PortableManifest
 from verl.crosscheck.weights.portable.naming import UnsupportedError
 from verl.crosscheck.weights.portable.writing import FolderWriter, name_files
 
@@ -24,7 +24,7 @@ def write(folder, tensors, file_bytes=writing.FILE_BYTES):
     writer = FolderWriter(folder, file_bytes=file_bytes)
     for name, tensor in tensors.items():
         writer.add(name, "parameter", tensor)
-    manifest = Manifest({entry.name: entry for entry in name_files(folder, writer.close())})
+    manifest = PortableManifest({entry.name: entry for entry in name_files(folder, writer.close())})
     manifest.write(folder)
     return manifest
 

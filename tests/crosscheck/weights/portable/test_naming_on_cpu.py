@@ -10,7 +10,7 @@ from peft import IA3Config, LoraConfig, get_peft_model, get_peft_model_state_dic
 from torch import nn
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from verl.crosscheck.weights.portable.held import held_tensors
+from verl.crosscheck.weights.portable.local_tensors import local_tensors
 from verl.crosscheck.weights.portable.naming import Naming, UnsupportedError, clean
 
 
@@ -34,7 +34,7 @@ def test_wrappers_leave_no_trace():
 
 
 def test_a_plain_model_has_its_own_names(model):
-    assert [held.name for held in held_tensors(model)] == list(model.state_dict())
+    assert [held.name for held in local_tensors(model)] == list(model.state_dict())
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_adapters_have_the_names_that_peft_saves(model, options):
     before = model.state_dict()
     base = {name: value.clone() for name, value in before.items()}
     peft = get_peft_model(model, LoraConfig(**{"r": 2, "target_modules": ["q_proj", "up_proj"], **options}))
-    held = {each.name: each for each in held_tensors(peft)}
+    held = {each.name: each for each in local_tensors(peft)}
     saved = get_peft_model_state_dict(peft, save_embedding_layers=False)
     adapters = {name for name in held if held[name].kind == "adapter"}
     biases = {name for name in held if held[name].kind == "parameter"}
@@ -91,13 +91,13 @@ class Multimodal(nn.Module):
 
 
 def test_names_of_checkpoints_where_the_module_has_others():
-    assert [held.name for held in held_tensors(Multimodal())] == ["visual.weight", "model.weight", "lm_head.weight"]
+    assert [held.name for held in local_tensors(Multimodal())] == ["visual.weight", "model.weight", "lm_head.weight"]
 
 
 def test_names_of_experts_are_just_names():
     model = nn.Module()
     model.experts = nn.ModuleList(nn.Linear(2, 2, bias=False) for _ in range(3))
-    assert [held.name for held in held_tensors(model)] == [f"experts.{i}.weight" for i in range(3)]
+    assert [held.name for held in local_tensors(model)] == [f"experts.{i}.weight" for i in range(3)]
 
 
 class Odd(nn.Parameter):
@@ -108,9 +108,9 @@ def test_unknown_kinds_of_parameters_are_refused_by_name():
     model = nn.Linear(2, 2, bias=False)
     model.weight = Odd(torch.zeros(2, 2))
     with pytest.raises(UnsupportedError, match="weight is a Odd"):
-        held_tensors(model)
+        local_tensors(model)
     with pytest.raises(UnsupportedError, match="weight has no values"):
-        held_tensors(nn.Linear(2, 2, bias=False, device="meta"))
+        local_tensors(nn.Linear(2, 2, bias=False, device="meta"))
     model.weight = nn.Parameter(torch.zeros(2, 3).t())
     with pytest.raises(UnsupportedError, match="weight does not lie in one piece"):
-        held_tensors(model)
+        local_tensors(model)

@@ -12,9 +12,9 @@ from torch import nn
 from verl.crosscheck.errors import DamagedError
 from verl.crosscheck.weights.portable import loading, saving, transfer
 from verl.crosscheck.weights.portable.folder import Folder
-from verl.crosscheck.weights.portable.held import held_tensors
+from verl.crosscheck.weights.portable.local_tensors import local_tensors
 from verl.crosscheck.weights.portable.open_files import MAX_OPEN, OpenFiles
-from verl.crosscheck.weights.portable.placing import PlaceWriter, plan
+from verl.crosscheck.weights.portable.placing import OffsetWriter, plan
 
 LAYERS = 3 * MAX_OPEN
 
@@ -103,9 +103,9 @@ def test_a_file_that_is_replaced_meanwhile(written, by):
 
 
 def test_a_file_that_is_removed_while_it_is_written_does_not_come_back(tmp_path):
-    held = held_tensors(layers())
+    held = local_tensors(layers())
     planned = plan(held, file_bytes=1)
-    with pytest.raises(FileNotFoundError), PlaceWriter(tmp_path, planned) as writer:
+    with pytest.raises(FileNotFoundError), OffsetWriter(tmp_path, planned) as writer:
         writer.write_heads()  # the first files are closed again
         (tmp_path / planned.entries[0].file).unlink()
         writer.write(0, held[0])

@@ -18,7 +18,7 @@ from verl.crosscheck.weights.portable.writing import MAX_HEADER_BYTES
 
 pytestmark = pytest.mark.slow  # 30 s
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 WRITTEN = {  # folder: layout and model of the two ranks that write it
     "fsdp2": ("fsdp2", "untied"),
     "fsdp2-keep": ("fsdp2-keep", "untied"),

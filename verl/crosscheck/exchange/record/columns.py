@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from verl.crosscheck.exchange.record.safetensors_file import FilePart
+from verl.crosscheck.exchange.record.sources import ByteSource, Index
 from verl.crosscheck.exchange.record.types import (
     CARRIER_OF_STORAGE,
     INTEGER_STORAGES,
@@ -22,8 +24,6 @@ from verl.crosscheck.exchange.record.types import (
     Form,
     storage_itemsize,
 )
-from verl.crosscheck.exchange.record.safetensors_file import Part
-from verl.crosscheck.exchange.record.sources import Index, Source
 
 Description = dict[str, Any]
 """What the JSON says of one column: `type`, `shape`, and one of `in`, `fill`, `slice`; with `in` maybe `positions`."""
@@ -32,7 +32,7 @@ SPARSE_SHARE = 16
 """A float column is stored sparse when at most one of so many elements differs from +0.0 in any bit."""
 
 
-def narrowest(source: Source) -> tuple[str, int | None]:
+def narrowest(source: ByteSource) -> tuple[str, int | None]:
     """Storage type of the source, and the one carrier value that all elements have, if they do."""
     low, high = None, None
     for index in source.blocks():
@@ -53,28 +53,28 @@ def narrowest(source: Source) -> tuple[str, int | None]:
     return source.form.storage, fill
 
 
-def stored_chunks(source: Source, storage: str) -> Iterator[Carried]:
+def stored_chunks(source: ByteSource, storage: str) -> Iterator[Carried]:
     """The source as contiguous blocks of the storage type."""
     for index in source.blocks():
         yield stored_block(source, storage, index)
 
 
-def stored_block(source: Source, storage: str, index: Index) -> Carried:
+def stored_block(source: ByteSource, storage: str, index: Index) -> Carried:
     """One block as a contiguous array of the storage type."""
     block = source.block(index)
     return np.ascontiguousarray(block, dtype="<" + CARRIER_OF_STORAGE[storage])
 
 
 def plan_columns(
-    group: str, sources: Mapping[str, Source], *, compact: bool = True
-) -> tuple[dict[str, Description], list[Part]]:
+    group: str, sources: Mapping[str, ByteSource], *, compact: bool = True
+) -> tuple[dict[str, Description], list[FilePart]]:
     """Decides how each column of `group` is stored.
 
     With `compact=False` every column is stored in full, only narrowed.
     Returns the descriptions (without `type` and `shape`) in the order of `sources`, and the parts to write.
     """
     found: dict[str, Description] = {}
-    parts: list[Part] = []
+    parts: list[FilePart] = []
     whole: list[str] = []  # columns stored in full: what a slice may refer to
     for name in sorted(sources, key=lambda key: -_width(sources[key])):
         source = sources[name]
@@ -91,18 +91,18 @@ def plan_columns(
         if sparse is None:
             found[name] = {"in": stored}
             whole.append(name)
-            parts.append(Part(stored, storage, source.shape, partial(stored_chunks, source, storage)))
+            parts.append(FilePart(stored, storage, source.shape, partial(stored_chunks, source, storage)))
         else:
             found[name] = {"in": stored, "positions": f"positions/{stored}"}
             parts += _sparse_parts(found[name], source.form, *sparse)
     return {name: found[name] for name in sources}, parts
 
 
-def _width(source: Source) -> int:
+def _width(source: ByteSource) -> int:
     return source.shape[-1] if source.shape else 1
 
 
-def _find_slice(source: Source, candidates: Mapping[str, Source]) -> tuple[str, int] | None:
+def _find_slice(source: ByteSource, candidates: Mapping[str, ByteSource]) -> tuple[str, int] | None:
     """A candidate whose leading or trailing columns equal the source bit by bit, and the first of those columns."""
     if len(source.shape) < 2 or source.form.lanes is not None:
         return None
@@ -115,7 +115,7 @@ def _find_slice(source: Source, candidates: Mapping[str, Source]) -> tuple[str, 
     return None
 
 
-def _is_slice(source: Source, other: Source, start: int) -> bool:
+def _is_slice(source: ByteSource, other: ByteSource, start: int) -> bool:
     columns = slice(start, start + _width(source))
     for index in source.blocks():
         # Blocks may cut the last axis too, in arrays of few and very long rows.
@@ -128,7 +128,7 @@ def _is_slice(source: Source, other: Source, start: int) -> bool:
     return True
 
 
-def _nonzero(source: Source) -> tuple[Carried, Carried] | None:
+def _nonzero(source: ByteSource) -> tuple[Carried, Carried] | None:
     """Flat positions and carriers of the elements that are not +0.0, if they are few."""
     if source.form.narrowable or source.form.lanes is not None or source.form.storage == "BOOL":
         return None
@@ -148,10 +148,10 @@ def _nonzero(source: Source) -> tuple[Carried, Carried] | None:
     return (np.concatenate(positions), np.concatenate(values)) if positions else None
 
 
-def _sparse_parts(description: Description, form: Form, positions: Carried, values: Carried) -> list[Part]:
-    where = Source(positions, Form("I64", narrowable=True))
+def _sparse_parts(description: Description, form: Form, positions: Carried, values: Carried) -> list[FilePart]:
+    where = ByteSource(positions, Form("I64", narrowable=True))
     storage, _ = narrowest(where)
     return [
-        Part(description["in"], form.storage, values.shape, lambda: iter([values])),
-        Part(description["positions"], storage, positions.shape, partial(stored_chunks, where, storage)),
+        FilePart(description["in"], form.storage, values.shape, lambda: iter([values])),
+        FilePart(description["positions"], storage, positions.shape, partial(stored_chunks, where, storage)),
     ]

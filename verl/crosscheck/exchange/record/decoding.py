@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from verl.crosscheck.exchange.record.limits import Budget, MalformedError, checked_shape
+from verl.crosscheck.exchange.record.safetensors_reader import Container
 from verl.crosscheck.exchange.record.types import (
     INTEGER_STORAGES,
     Carried,
@@ -27,8 +29,6 @@ from verl.crosscheck.exchange.record.types import (
     as_tensor,
     tensor_form,
 )
-from verl.crosscheck.exchange.record.limits import Budget, MalformedError, checked_shape
-from verl.crosscheck.exchange.record.safetensors_reader import Container
 
 _T = TypeVar("_T")
 

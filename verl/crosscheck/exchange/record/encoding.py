@@ -20,9 +20,9 @@ import numpy.typing as npt
 import torch
 
 from verl.crosscheck.exchange.record.columns import narrowest, stored_chunks
+from verl.crosscheck.exchange.record.safetensors_file import FilePart
+from verl.crosscheck.exchange.record.sources import ByteSource, RefusedError, array_source, tensor_source
 from verl.crosscheck.exchange.record.types import Carried, Form, array_form, tensor_type
-from verl.crosscheck.exchange.record.safetensors_file import Part
-from verl.crosscheck.exchange.record.sources import RefusedError, Source, array_source, tensor_source
 
 MAX_DEPTH = 64
 _INT64 = 1 << 63
@@ -53,7 +53,7 @@ class Encoder:
 
     def __init__(self) -> None:
         self._depth = 0
-        self._pools: dict[str, list[Source]] = {}
+        self._pools: dict[str, list[ByteSource]] = {}
         self._lengths: dict[str, int] = {}
         self._met: dict[int, dict[str, Any]] = {}
         self._alive: list[object] = []  # `_met` is keyed by id, which holds only while the object lives
@@ -109,10 +109,10 @@ class Encoder:
         found: dict[str, Any] = {"shape": list(array.shape), "of": trees}
         return found if len(trees) == len(rows) else {**found, "rows": rows}
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[FilePart]:
         """The pools, as parts to write."""
         return [
-            Part(f"cells/{storage}", storage, (self._lengths[storage],), partial(self._chunks, storage))
+            FilePart(f"cells/{storage}", storage, (self._lengths[storage],), partial(self._chunks, storage))
             for storage in self._pools
         ]
 
@@ -160,9 +160,9 @@ class Encoder:
         return self._pooled(array, array_source(array), {"$": "array", "type": array.dtype.str})
 
     def _bytes(self, value: bytes, kind: str = "bytes") -> dict[str, Any]:
-        return self._pooled(value, Source(np.frombuffer(value, np.uint8), Form("U8")), {"$": kind})
+        return self._pooled(value, ByteSource(np.frombuffer(value, np.uint8), Form("U8")), {"$": kind})
 
-    def _pooled(self, value: Any, source: Source, tree: dict[str, Any]) -> dict[str, Any]:
+    def _pooled(self, value: Any, source: ByteSource, tree: dict[str, Any]) -> dict[str, Any]:
         if id(value) in self._met:
             return self._met[id(value)]
         storage, _ = narrowest(source)

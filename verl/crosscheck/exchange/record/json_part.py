@@ -10,18 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from verl.crosscheck.exchange.record.safetensors_file import Part
+from verl.crosscheck.exchange.record.safetensors_file import FilePart
 
 _JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False)
 _SPLIT_LEVELS = 5  # document, group, column, its description, its cells
 _CELLS_PER_PIECE = 256
 
 
-def json_part(name: str, document: dict[str, Any]) -> Part:
+def json_part(name: str, document: dict[str, Any]) -> FilePart:
     """The document as UTF-8 bytes; the text is made twice, for its size and to be written, and never stands whole."""
     size = sum(len(piece) for piece in _pieces(document, _SPLIT_LEVELS))
     chunks = (np.frombuffer(piece, np.uint8) for piece in _pieces(document, _SPLIT_LEVELS))
-    return Part(name, "U8", (size,), lambda: chunks)
+    return FilePart(name, "U8", (size,), lambda: chunks)
 
 
 def _pieces(tree: Any, levels: int) -> Iterator[bytes]:

@@ -21,16 +21,16 @@ import torch
 from verl.crosscheck.errors import EncodingError
 from verl.crosscheck.exchange.record.columns import Description, plan_columns
 from verl.crosscheck.exchange.record.decoding import Decoder
-from verl.crosscheck.exchange.record.types import tensor_type
 from verl.crosscheck.exchange.record.encoding import Encoder
 from verl.crosscheck.exchange.record.json_part import json_part
 from verl.crosscheck.exchange.record.limits import Budget, MalformedError, memory_limit_bytes
 from verl.crosscheck.exchange.record.restoring import restore_arrays, restore_tensors
-from verl.crosscheck.exchange.record.safetensors_file import Part, write_parts
+from verl.crosscheck.exchange.record.safetensors_file import FilePart, write_parts
 from verl.crosscheck.exchange.record.safetensors_header import MAX_ABOUT_BYTES, damaged
 from verl.crosscheck.exchange.record.safetensors_header import read_about as _read_about
 from verl.crosscheck.exchange.record.safetensors_reader import Container, read_container
-from verl.crosscheck.exchange.record.sources import RefusedError, Source, array_source, tensor_source
+from verl.crosscheck.exchange.record.sources import ByteSource, RefusedError, array_source, tensor_source
+from verl.crosscheck.exchange.record.types import tensor_type
 
 _VALUES = "values.json"
 # What parsing a well-formed container of hostile content can raise, besides MalformedError.
@@ -115,7 +115,7 @@ def _about_text(about: Mapping[str, Any]) -> str:
     return text
 
 
-def _sources(tensors: Mapping[str, torch.Tensor]) -> dict[str, Source]:
+def _sources(tensors: Mapping[str, torch.Tensor]) -> dict[str, ByteSource]:
     sources = {}
     for name, tensor in tensors.items():
         _check_name("tensors", name)
@@ -132,9 +132,9 @@ def _sources(tensors: Mapping[str, torch.Tensor]) -> dict[str, Source]:
 
 def _split_arrays(
     arrays: Mapping[str, npt.NDArray[Any]], encoder: Encoder
-) -> tuple[dict[str, Source], dict[str, Description]]:
+) -> tuple[dict[str, ByteSource], dict[str, Description]]:
     """Numeric arrays as sources, and object arrays as descriptions."""
-    sources: dict[str, Source] = {}
+    sources: dict[str, ByteSource] = {}
     objects: dict[str, Description] = {}
     for name, array in arrays.items():
         _check_name("arrays", name)
@@ -166,7 +166,7 @@ def _check_name(group: str, name: object) -> None:
         raise EncodingError(f"{group}[{name!r}]: a str without surrogates expected as key; rename it")
 
 
-def _restorable(sources: list[Source], encoder: Encoder, parts: list[Part]) -> bool:
+def _restorable(sources: list[ByteSource], encoder: Encoder, parts: list[FilePart]) -> bool:
     """Whether a reader's budget allows to restore the record from a file of this size."""
     restored = encoder.restored_bytes + sum(source.form.size_bytes(tuple(source.data.shape)) for source in sources)
     return restored <= memory_limit_bytes(sum(part.size_bytes for part in parts))

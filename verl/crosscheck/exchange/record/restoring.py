@@ -17,6 +17,8 @@ import numpy.typing as npt
 import torch
 
 from verl.crosscheck.exchange.record.decoding import object_array, stored_view, widened
+from verl.crosscheck.exchange.record.limits import Budget, MalformedError, checked_shape
+from verl.crosscheck.exchange.record.safetensors_reader import Container
 from verl.crosscheck.exchange.record.types import (
     Carried,
     Form,
@@ -26,15 +28,13 @@ from verl.crosscheck.exchange.record.types import (
     as_tensor,
     tensor_form,
 )
-from verl.crosscheck.exchange.record.limits import Budget, MalformedError, checked_shape
-from verl.crosscheck.exchange.record.safetensors_reader import Container
 
 Description = dict[str, Any]
 """What the JSON says of one column; see `columns.py`."""
 
 
 @dataclass(frozen=True)
-class Column:
+class StoredColumn:
     """A column to restore."""
 
     form: Form
@@ -56,7 +56,7 @@ def restore_tensors(
         form = tensor_form(description["type"])
         if form is None:
             raise MalformedError(f"column {name!r}: unknown type {description['type']!r}")
-        columns[name] = Column(form, checked_shape(description["shape"]), description)
+        columns[name] = StoredColumn(form, checked_shape(description["shape"]), description)
     restored = _restore_all(columns, container, budget)
     return {name: as_tensor(restored[name], description["type"]) for name, description in described.items()}
 
@@ -71,7 +71,7 @@ def restore_arrays(
             types[name] = array_type(description["type"])
             form = array_form(types[name])
             assert form is not None, "array_type gives only types that have a form"
-            columns[name] = Column(form, checked_shape(description["shape"]), description)
+            columns[name] = StoredColumn(form, checked_shape(description["shape"]), description)
     restored = _restore_all(columns, container, budget)
     return {
         name: as_array(restored[name], types[name], columns[name].shape)
@@ -81,13 +81,13 @@ def restore_arrays(
     }
 
 
-def _restore_all(columns: Mapping[str, Column], container: Container, budget: Budget) -> dict[str, Carried]:
+def _restore_all(columns: Mapping[str, StoredColumn], container: Container, budget: Budget) -> dict[str, Carried]:
     for column in columns.values():
         budget.take(column.form.size_bytes(column.shape))
     return {name: _restore(name, columns, container) for name in columns}
 
 
-def _restore(name: str, columns: Mapping[str, Column], container: Container) -> Carried:
+def _restore(name: str, columns: Mapping[str, StoredColumn], container: Container) -> Carried:
     column = columns[name]
     description, form = column.description, column.form
     if "fill" in description:
@@ -106,7 +106,7 @@ def _restore(name: str, columns: Mapping[str, Column], container: Container) -> 
     return widened(stored, form)
 
 
-def _sliced(name: str, columns: Mapping[str, Column], container: Container) -> Carried:
+def _sliced(name: str, columns: Mapping[str, StoredColumn], container: Container) -> Carried:
     column = columns[name]
     base, start = column.description["slice"]
     if columns[base].form != column.form or type(start) is not int or start < 0 or not column.shape:
@@ -114,7 +114,7 @@ def _sliced(name: str, columns: Mapping[str, Column], container: Container) -> C
     return stored_view(columns[base].description["in"], column.form, container)[..., start : start + column.shape[-1]]
 
 
-def _scatter(name: str, column: Column, container: Container) -> Carried:
+def _scatter(name: str, column: StoredColumn, container: Container) -> Carried:
     positions = container.views[column.description["positions"]]
     values = stored_view(column.description["in"], column.form, container)
     if positions.dtype.kind not in "ui" or positions.ndim != 1 or positions.shape != values.shape:

@@ -17,7 +17,6 @@ from typing import Any, BinaryIO
 import numpy as np
 import xxhash
 
-from verl.crosscheck.exchange.record.types import Carried, storage_itemsize
 from verl.crosscheck.exchange.record.safetensors_header import (
     DIGEST_AT,
     DIGEST_DIGITS,
@@ -27,10 +26,11 @@ from verl.crosscheck.exchange.record.safetensors_header import (
     SIZE_DIGITS,
     VERSION,
 )
+from verl.crosscheck.exchange.record.types import Carried, storage_itemsize
 
 
 @dataclass(frozen=True)
-class Part:
+class FilePart:
     """One tensor of the file, as it will be written."""
 
     name: str
@@ -50,7 +50,7 @@ class Part:
         return math.prod(self.shape) * self.itemsize
 
 
-def write_parts(file: BinaryIO, parts: Sequence[Part], about: str) -> int:
+def write_parts(file: BinaryIO, parts: Sequence[FilePart], about: str) -> int:
     """Writes the container at the file's position and returns its size in bytes; the file must be able to seek."""
     base = file.tell()
     ordered = sorted(parts, key=lambda part: -part.itemsize)  # keeps each tensor aligned, without holes
@@ -75,7 +75,7 @@ def write_parts(file: BinaryIO, parts: Sequence[Part], about: str) -> int:
     return size
 
 
-def _header(parts: Sequence[Part], about: str) -> bytearray:
+def _header(parts: Sequence[FilePart], about: str) -> bytearray:
     """Length and header, padded to 8 bytes, with zeros for the size and the digest."""
     metadata = {
         "schema": SCHEMA + VERSION,

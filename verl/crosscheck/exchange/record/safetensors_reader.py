@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from verl.crosscheck.exchange.record.types import CARRIER_OF_STORAGE, Carried, storage_itemsize
 from verl.crosscheck.exchange.record.limits import MalformedError, checked_shape
 from verl.crosscheck.exchange.record.safetensors_header import (
     DIGEST_AT,
@@ -31,6 +30,7 @@ from verl.crosscheck.exchange.record.safetensors_header import (
     parse_header,
     show,
 )
+from verl.crosscheck.exchange.record.types import CARRIER_OF_STORAGE, Carried, storage_itemsize
 
 
 @dataclass(frozen=True)

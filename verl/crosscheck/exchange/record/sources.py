@@ -50,7 +50,7 @@ class RefusedError(Exception):
         return EncodingError(f"{root}{''.join(reversed(self.trail))}: {self.problem}")
 
 
-def tensor_source(tensor: torch.Tensor) -> Source:
+def tensor_source(tensor: torch.Tensor) -> ByteSource:
     """A tensor as a source of carriers; RefusedError for what a file cannot hold."""
     advice = "store a plain dense tensor on the CPU or an accelerator"
     if tensor.is_nested:
@@ -68,10 +68,10 @@ def tensor_source(tensor: torch.Tensor) -> Source:
     form = tensor_form(tensor_type(tensor.dtype))
     if form is None or tensor.ndim > _MAX_DIMENSIONS:
         raise RefusedError(f"a tensor of {tensor.dtype} with {tensor.ndim} dimensions is not representable; {advice}")
-    return Source(tensor, form)
+    return ByteSource(tensor, form)
 
 
-def array_source(array: npt.NDArray[Any]) -> Source:
+def array_source(array: npt.NDArray[Any]) -> ByteSource:
     """A numpy array, not of objects, as a source of carriers; RefusedError for what a file cannot hold."""
     if type(array) is not np.ndarray:
         raise RefusedError(f"numpy {type(array).__name__} is not representable; store numpy.asarray(value)")
@@ -81,7 +81,7 @@ def array_source(array: npt.NDArray[Any]) -> Source:
         raise RefusedError(
             f"a numpy array of dtype {array.dtype} with {array.ndim} dimensions is not representable; {advice}"
         )
-    return Source(array, form)
+    return ByteSource(array, form)
 
 
 def blocks(shape: tuple[int, ...], itemsize: int, block_bytes: int = BLOCK_BYTES) -> Iterator[Index]:
@@ -99,7 +99,7 @@ def blocks(shape: tuple[int, ...], itemsize: int, block_bytes: int = BLOCK_BYTES
 
 
 @dataclass(frozen=True)
-class Source:
+class ByteSource:
     """A tensor or array that is being saved, seen as carriers, block by block."""
 
     data: torch.Tensor | npt.NDArray[Any]

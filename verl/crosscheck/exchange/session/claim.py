@@ -20,14 +20,15 @@ from pathlib import Path
 
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.errors import DamagedError, DirectoryError, PublishError, ResumeError, SessionError
-from verl.crosscheck.exchange.session.claim import cards, heartbeat
 from verl.crosscheck.exchange import filesystem, layout
-from verl.crosscheck.exchange.session.cards import Card, End, EndState, Start
 from verl.crosscheck.exchange.documents import read_document
 from verl.crosscheck.exchange.layout import Layout, RunNames
+from verl.crosscheck.exchange.publish import publish_json, rename_new_folder
+from verl.crosscheck.exchange.session import cards
+from verl.crosscheck.exchange.session.cards import Card, End, EndState, Start
 from verl.crosscheck.exchange.session.peer import newest_run
 from verl.crosscheck.exchange.session.processes import is_running
-from verl.crosscheck.exchange.publish import publish_json, rename_new_folder
+from verl.crosscheck.settings import HEARTBEAT_INTERVAL_S
 
 SCHEMA = "verl-crosscheck/session"
 SCHEMA_VERSION = 1
@@ -67,7 +68,7 @@ class Session:
 
 
 @dataclass(frozen=True)
-class Place:
+class RunSlot:
     """What a run holds: its place in a session. Whoever has it may write artefacts of the mode's kind."""
 
     root: Path
@@ -160,7 +161,7 @@ def current_session(root: Path) -> Session | None:
 
 def claim(
     root: Path, card: Card, *, silence_s: float, clock: Clock, tell: Callable[[str], object] = lambda line: None
-) -> Place:
+) -> RunSlot:
     """Take the place of `card`'s mode: in the current session if its other run lives or this run goes on with it, else
     in a new one. The card's session, and a start that belongs to another session, are set right here.
 
@@ -249,7 +250,7 @@ def _living(
             del open_question[mode]
             if cards.read_end(runs[mode]) is None:
                 living.add(mode)
-        if open_question and not told and clock.monotonic_s() - start_s > 2 * heartbeat.INTERVAL_S:
+        if open_question and not told and clock.monotonic_s() - start_s > 2 * HEARTBEAT_INTERVAL_S:
             told = True
             names = " and ".join(cards.read_card(runs[mode]).identity for mode in open_question)
             tell(f"{names} did not say that it ended; looking for up to {silence_s:.0f} s whether it lives")
@@ -294,9 +295,9 @@ def _candidate(session: Session, card: Card) -> Iterator[Callable[[], object]]:
                 disk.unlink(path)
 
 
-def _join(root: Path, session: Session, card: Card) -> Place:
+def _join(root: Path, session: Session, card: Card) -> RunSlot:
     number = (newest_run(session.folder, card.mode) or 0) + 1
-    place = Place(root, session, card.mode, number, card.run_id)
+    place = RunSlot(root, session, card.mode, number, card.run_id)
     with _prepared(place.names.folder) as stage:
         start = card.start if card.start.session == session.id else Start(card.start.global_step)
         before = _others_before(session, card.mode)
@@ -315,11 +316,11 @@ def _others_before(session: Session, mode: str) -> int:
     return number if over else number - 1
 
 
-def _begin(root: Path, before: Session | None, card: Card) -> Place:
+def _begin(root: Path, before: Session | None, card: Card) -> RunSlot:
     number = 1 if before is None else before.number + 1
     base_step = card.start.global_step
     session = Session(number, secrets.token_hex(8), base_step, Layout(root).session(number))
-    place = Place(root, session, card.mode, 1, card.run_id)
+    place = RunSlot(root, session, card.mode, 1, card.run_id)
     disk = filesystem.active()
     with _prepared(session.folder) as stage:
         document = {"id": session.id, "number": number, "base_step": base_step}

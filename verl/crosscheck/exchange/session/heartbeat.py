@@ -11,10 +11,9 @@ from pathlib import Path
 from types import TracebackType
 
 from verl.crosscheck.exchange import filesystem
+from verl.crosscheck.settings import HEARTBEAT_INTERVAL_S
 
 logger = logging.getLogger(__name__)
-
-INTERVAL_S = 5.0
 
 
 def beat(path: Path, count: int) -> None:
@@ -34,7 +33,7 @@ class Heartbeat:
         path: a file that is there.
     """
 
-    def __init__(self, path: Path, interval_s: float = INTERVAL_S) -> None:
+    def __init__(self, path: Path, interval_s: float = HEARTBEAT_INTERVAL_S) -> None:
         self._path, self._interval_s = path, interval_s
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="crosscheck-heartbeat", daemon=True)

@@ -14,9 +14,9 @@ from typing import Any
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.errors import DamagedError, DirectoryError, PublishError, SessionError
 from verl.crosscheck.exchange import artefacts, layout
-from verl.crosscheck.exchange.session.claim import cards, claim
+from verl.crosscheck.exchange.session import cards, claim
 from verl.crosscheck.exchange.session.cards import Card, End, Progress, Start
-from verl.crosscheck.exchange.session.claim import Place
+from verl.crosscheck.exchange.session.claim import RunSlot
 
 _NEXT = {"rollout": "calls", "ckpt": "updates"}
 """Field of `Progress` with the index of the next artefact of a kind."""
@@ -29,7 +29,7 @@ class OwnRun:
     """
 
     def __init__(
-        self, place: Place, card: Card, progress: Progress | None = None, redact: Callable[[str], str] = str
+        self, place: RunSlot, card: Card, progress: Progress | None = None, redact: Callable[[str], str] = str
     ) -> None:
         self.place, self.card, self._redact = place, card, redact
         start = card.start
@@ -118,7 +118,7 @@ def open_run(
     silence_s: float,
     clock: Clock,
     tell: Callable[[str], object] = lambda line: None,
-    claimed: Callable[[Place], object] = lambda place: None,
+    claimed: Callable[[RunSlot], object] = lambda place: None,
     redact: Callable[[str], str] = str,
 ) -> OwnRun:
     """Take a place for `card` and clear the directory of what earlier runs left of the kind that it will write.
@@ -174,5 +174,5 @@ def attach(folder: Path, redact: Callable[[str], str] = str) -> OwnRun:
     if not numbers or layout.runs_folder(found.folder) != folder.parent:
         raise SessionError(f"{folder} is not where the card of a run in mode {card.mode} lies")
     root = found.folder.parent.parent
-    place = Place(root, found, card.mode, numbers[0], card.run_id)
+    place = RunSlot(root, found, card.mode, numbers[0], card.run_id)
     return OwnRun(place, card, cards.read_progress(names), redact)

@@ -14,13 +14,13 @@ from pathlib import Path
 
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.errors import DamagedError, DirectoryError, PeerFailedError, PeerSilentError, UnreadableError
-from verl.crosscheck.exchange.session.claim import cards
 from verl.crosscheck.exchange import filesystem, layout
+from verl.crosscheck.exchange.session import cards
 from verl.crosscheck.exchange.session.cards import Card, End, EndState, Progress
-from verl.crosscheck.exchange.session.heartbeat import INTERVAL_S
+from verl.crosscheck.settings import HEARTBEAT_INTERVAL_S
 
 LOOK_EVERY_S = 1.0
-LONGEST_GAP_S = 2 * INTERVAL_S
+LONGEST_GAP_S = 2 * HEARTBEAT_INTERVAL_S
 """What of the time between two looks counts at most. In more, this run was stopped itself, or the file system did not
 answer: nobody was there to see a change."""
 

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from verl.crosscheck.diagnosis.findings import Aspect, Phase, Sureness
+from verl.crosscheck.diagnosis.findings import Aspect, Confidence, Phase
 from verl.crosscheck.report.model import Cell
 from verl.crosscheck.report.wording.en_quantities import OUTCOMES, QUANTITIES
 from verl.crosscheck.report.wording.en_reasons import BECAUSE, NEXT_ACTIONS
@@ -28,9 +28,9 @@ PHASES = {
 }
 
 SURENESS = {
-    Sureness.HIGH: Named("high", "strong evidence, and what it rests on was shown"),
-    Sureness.FAIR: Named("fair", "weak in one point: the evidence, or what it rests on"),
-    Sureness.LOW: Named("low", "weak evidence: confirm it before acting on it"),
+    Confidence.HIGH: Named("high", "strong evidence, and what it rests on was shown"),
+    Confidence.FAIR: Named("fair", "weak in one point: the evidence, or what it rests on"),
+    Confidence.LOW: Named("low", "weak evidence: confirm it before acting on it"),
 }
 
 ASPECTS = {

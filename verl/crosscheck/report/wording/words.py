@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from verl.crosscheck.diagnosis.findings import Aspect, Phase, Sureness
+from verl.crosscheck.diagnosis.findings import Aspect, Confidence, Phase
 from verl.crosscheck.diagnosis.reasons import Because, Next
 from verl.crosscheck.report.model import Cell
 
@@ -28,7 +28,7 @@ class Words:
     """As HTML's `lang` has it."""
     phases: Mapping[Phase, Named]
     """Headline and sentence of each verdict."""
-    sureness: Mapping[Sureness, Named]
+    sureness: Mapping[Confidence, Named]
     aspects: Mapping[Aspect, Named]
     """`{sampler}` and `{taker}` stand for the letters of the runs."""
     cells: Mapping[Cell, str]

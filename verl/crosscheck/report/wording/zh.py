@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from verl.crosscheck.diagnosis.findings import Aspect, Phase, Sureness
+from verl.crosscheck.diagnosis.findings import Aspect, Confidence, Phase
 from verl.crosscheck.report.model import Cell
 from verl.crosscheck.report.wording.words import Named, Words
 from verl.crosscheck.report.wording.zh_quantities import OUTCOMES, QUANTITIES
@@ -25,9 +25,9 @@ PHASES = {
 }
 
 SURENESS = {
-    Sureness.HIGH: Named("高", "证据充分，且其依据已得到证明"),
-    Sureness.FAIR: Named("中", "有一处薄弱：证据本身，或证据所依据的参照"),
-    Sureness.LOW: Named("低", "证据较弱，采取行动前请先确认"),
+    Confidence.HIGH: Named("高", "证据充分，且其依据已得到证明"),
+    Confidence.FAIR: Named("中", "有一处薄弱：证据本身，或证据所依据的参照"),
+    Confidence.LOW: Named("低", "证据较弱，采取行动前请先确认"),
 }
 
 ASPECTS = {

@@ -17,7 +17,8 @@ import torch
 
 from verl.crosscheck.evidence.packing import round_to_16_bits, round_to_24_bits
 from verl.crosscheck.evidence.row_identity import lowest_within, row_ids, unpadded
-from verl.crosscheck.evidence.step import MASK, REF, ROLLOUT, TRAIN, Detail, StepEvidence
+from verl.crosscheck.evidence.step import MASK, REF, ROLLOUT, TRAIN, StepEvidence
+from verl.crosscheck.settings import Detail
 from verl.protocol import DataProto
 
 LOG_PROBS = {ROLLOUT: "rollout_log_probs", TRAIN: "old_log_probs", REF: "ref_log_prob"}
@@ -67,7 +68,7 @@ class Observed:
 
 
 @dataclass(frozen=True)
-class About:
+class EvidenceHeader:
     """What evidence says of its run and step besides the batch."""
 
     mode: str
@@ -79,7 +80,7 @@ class About:
     sampling: Mapping[str, Any]
 
 
-def gather(observed: Observed, about: About) -> StepEvidence:
+def evidence_of_batch(observed: Observed, about: EvidenceHeader) -> StepEvidence:
     """The evidence of a step, `weights` and `changes` being left to others.
 
     Raises:

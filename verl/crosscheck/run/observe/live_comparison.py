@@ -11,13 +11,13 @@ from verl.crosscheck.console import MARK, say
 from verl.crosscheck.diagnosis.compare import compare_step
 from verl.crosscheck.diagnosis.findings import State, StepComparison
 from verl.crosscheck.diagnosis.findings_json import to_json
-from verl.crosscheck.diagnosis.limits import limits_for
+from verl.crosscheck.diagnosis.thresholds import limits_for
 from verl.crosscheck.evidence.lookup import load_of_step
 from verl.crosscheck.evidence.step import StepEvidence
 from verl.crosscheck.exchange.publish import publish_json
-from verl.crosscheck.exchange.session.claim import Place
-from verl.crosscheck.run.observe.recorder import Recorder, ensure_folder
+from verl.crosscheck.exchange.session.claim import RunSlot
 from verl.crosscheck.report.live_line import live_line
+from verl.crosscheck.run.observe.recorder import Recorder, ensure_folder
 from verl.crosscheck.settings import ShareMode
 
 PREFIX = "crosscheck/"
@@ -32,7 +32,7 @@ class LiveComparison:
         recorder: what is said once if something cannot be kept.
     """
 
-    def __init__(self, place: Place, recorder: Recorder) -> None:
+    def __init__(self, place: RunSlot, recorder: Recorder) -> None:
         self._place, self._recorder = place, recorder
         self.metrics: dict[str, float] = {}
         """Of the latest step, by the names that a tracker shows."""

@@ -16,13 +16,13 @@ import numpy as np
 
 from verl.crosscheck.console import MARK, say
 from verl.crosscheck.evidence import files
-from verl.crosscheck.evidence.step import Detail, StepEvidence, TensorChange
+from verl.crosscheck.evidence.step import StepEvidence, TensorChange
 from verl.crosscheck.exchange import filesystem
-from verl.crosscheck.exchange.session.claim import Place
+from verl.crosscheck.exchange.session.claim import RunSlot
 from verl.crosscheck.redaction import text_without_secrets
-from verl.crosscheck.settings import CkptFormat
-from verl.crosscheck.run.observe.gather import About, Observed, gather
+from verl.crosscheck.run.observe.gather import EvidenceHeader, Observed, evidence_of_batch
 from verl.crosscheck.run.step_times import StepTimes
+from verl.crosscheck.settings import CkptFormat, Detail
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ class Recorder:
         max_tokens: response tokens to keep of a step; None keeps all.
     """
 
-    def __init__(self, place: Place, detail: Detail, max_tokens: int | None, times: StepTimes) -> None:
+    def __init__(self, place: RunSlot, detail: Detail, max_tokens: int | None, times: StepTimes) -> None:
         self.detail = detail
         self._place, self._max_tokens, self._times = place, max_tokens, times
         self._sampling: Mapping[str, Any] = {}
@@ -66,10 +66,12 @@ class Recorder:
         with self._times.spent("evidence"):
             seen = self.kept("the evidence of this step", observed)
             sampling = {**self._sampling, **({"ckpt_format": form.value} if form is not None else {})}
-            about = About(self._place.mode, self._place.run_id, update_index, self.detail, self._max_tokens, sampling)
+            about = EvidenceHeader(
+                self._place.mode, self._place.run_id, update_index, self.detail, self._max_tokens, sampling
+            )
             if seen is None:
                 return None
-            evidence, reason = self._attempt(lambda: gather(seen, about))
+            evidence, reason = self._attempt(lambda: evidence_of_batch(seen, about))
             if evidence is None:
                 self._warn("the rows of this step", reason)
                 evidence = _empty(seen, about, reason)
@@ -119,7 +121,7 @@ def ensure_folder(folder: Path) -> None:
         filesystem.active().mkdir(folder)
 
 
-def _empty(seen: Observed, about: About, reason: str) -> StepEvidence:
+def _empty(seen: Observed, about: EvidenceHeader, reason: str) -> StepEvidence:
     """Evidence without rows."""
     return StepEvidence(
         about.mode,

@@ -12,10 +12,10 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from verl.crosscheck.agreement.batch_split import batch_split_of
 from verl.crosscheck.agreement.compare import flatten
-from verl.crosscheck.agreement.table import new_workers
 from verl.crosscheck.agreement.facts_model import configuration_of
-from verl.crosscheck.agreement.batch_split import portions_of
+from verl.crosscheck.agreement.table import new_workers
 from verl.utils.torch_dtypes import PrecisionType
 
 ROLLOUT, ACTOR = "actor_rollout_ref.rollout", "actor_rollout_ref.actor"
@@ -47,7 +47,7 @@ def sampling_of(config: Any, tokenizer: Any = None) -> tuple[dict[str, Any], dic
         "train_dtype": _dtype(flat.get(f"{ACTOR}.fsdp_config.dtype") or flat.get(f"{ACTOR}.megatron.dtype")),
         "loss_agg_mode": flat.get(f"{ACTOR}.loss_agg_mode"),
         "workers": _workers(flat),
-        "portions": portions_of(flat).to_json(),
+        "portions": batch_split_of(flat).to_json(),
     }
     try:
         model = configuration_of(str(flat["actor_rollout_ref.model.path"]))

@@ -11,23 +11,22 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from verl.crosscheck.run.actor_files import ActorFiles, Load
 from verl.crosscheck.console import MARK, say
 from verl.crosscheck.evidence.step import StepEvidence
-from verl.crosscheck.exchange.session.claim import Place
+from verl.crosscheck.exchange.session.claim import RunSlot
+from verl.crosscheck.run.actor_files import ActorFiles, Load
+from verl.crosscheck.run.observe.gather import Observed
 from verl.crosscheck.run.observe.live_comparison import LiveComparison
 from verl.crosscheck.run.observe.recorder import Recorder
 from verl.crosscheck.run.observe.sampling import sampling_of
-from verl.crosscheck.settings import CkptFormat, ShareMode
-from verl.crosscheck.run.observe.gather import Observed
 from verl.crosscheck.run.step_times import StepTimes
-from verl.crosscheck.weights.detail import ChangeDetail
-from verl.crosscheck.weights.sync import EngineDigests, EngineWeights
+from verl.crosscheck.settings import ChangeDetail, CkptFormat, ShareMode
 from verl.crosscheck.weights.change.watch import WeightWatch
+from verl.crosscheck.weights.sync import EngineDigests, EngineWeights
 from verl.trainer.config.config import TrainerConfig
 
 
-class Witness:
+class StepObserver:
     """Of one run.
 
     Args:
@@ -35,7 +34,7 @@ class Witness:
         trainer: its trainer section.
     """
 
-    def __init__(self, place: Place, trainer: TrainerConfig, times: StepTimes) -> None:
+    def __init__(self, place: RunSlot, trainer: TrainerConfig, times: StepTimes) -> None:
         self._times = times
         self._recorder = Recorder(place, trainer.evidence_detail, trainer.share_data_evidence_tokens, times)
         self._comparison = LiveComparison(place, self._recorder)

@@ -17,7 +17,7 @@ large at 12 ns."""
 
 
 @dataclass(frozen=True)
-class Part:
+class RememberedPart:
     """One rank's part of the change of one tensor; sums of squares, in float64."""
 
     own: float
@@ -38,7 +38,7 @@ class WeightMemory:
     def __init__(self) -> None:
         self._start: dict[str, torch.Tensor] = {}
         self._own: dict[str, torch.Tensor] = {}
-        self._parts: dict[str, Part] = {}
+        self._parts: dict[str, RememberedPart] = {}
 
     def remember(self, shards: Mapping[str, Shard]) -> None:
         """From now on changes count from these weights."""
@@ -47,7 +47,7 @@ class WeightMemory:
         for name, shard in shards.items():
             self._keep(name, shard.local)
 
-    def own_change(self, shards: Mapping[str, Shard]) -> dict[str, Part]:
+    def own_change(self, shards: Mapping[str, Shard]) -> dict[str, RememberedPart]:
         """How far the weights have moved since they were remembered.
 
         Raises:
@@ -55,7 +55,7 @@ class WeightMemory:
         """
         self._require_same(shards)
         return {
-            name: Part(_squares(shard.local, self._start[name]), shard.local.numel(), shard.whole)
+            name: RememberedPart(_squares(shard.local, self._start[name]), shard.local.numel(), shard.whole)
             for name, shard in shards.items()
         }
 
@@ -64,7 +64,7 @@ class WeightMemory:
         self._parts = self.own_change(shards)
         self._own = {name: _copy(shard.local) for name, shard in shards.items()} if full else {}
 
-    def after_load(self, shards: Mapping[str, Shard]) -> dict[str, Part]:
+    def after_load(self, shards: Mapping[str, Shard]) -> dict[str, RememberedPart]:
         """They have been: changes of both, and the loaded weights are remembered.
 
         Raises:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from verl.crosscheck.weights.change.memory import Part, WeightMemory
+from verl.crosscheck.weights.change.memory import RememberedPart, WeightMemory
 from verl.crosscheck.weights.shards import local_shards
 
 _MEMORY = "_crosscheck_weight_memory"
@@ -23,7 +23,7 @@ def remember(held: Any) -> None:
     _memory(actor).remember(local_shards(_chunks(actor)))
 
 
-def own_change(held: Any) -> dict[str, Part]:
+def own_change(held: Any) -> dict[str, RememberedPart]:
     """How far the weights have moved since they were remembered; from now on changes count from here."""
     actor = actor_worker(held)
     shards = local_shards(_chunks(actor))
@@ -38,7 +38,7 @@ def before_load(held: Any, full: bool) -> None:
     _memory(actor).before_load(local_shards(_chunks(actor)), full)
 
 
-def after_load(held: Any) -> dict[str, Part]:
+def after_load(held: Any) -> dict[str, RememberedPart]:
     """See `WeightMemory.after_load`."""
     actor = actor_worker(held)
     return _memory(actor).after_load(local_shards(_chunks(actor)))

@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from verl.crosscheck.evidence.step import TensorChange
-from verl.crosscheck.weights.change import on_worker
+from verl.crosscheck.settings import ChangeDetail
 from verl.crosscheck.weights.calls import run_on_all, told
-from verl.crosscheck.weights.detail import ChangeDetail
-from verl.crosscheck.weights.change.memory import Part
+from verl.crosscheck.weights.change import on_worker
+from verl.crosscheck.weights.change.memory import RememberedPart
 
 Changes = tuple[dict[str, TensorChange], dict[str, str]]
 """Changes by tensor, and what is missing of them and why, as `StepEvidence.changes` and `missing` want it."""
@@ -87,13 +87,13 @@ class WeightWatch:
         return None
 
 
-def combine(ranks: Sequence[Mapping[str, Part]]) -> dict[str, TensorChange]:
+def combine(ranks: Sequence[Mapping[str, RememberedPart]]) -> dict[str, TensorChange]:
     """Norms by tensor from the parts of all ranks."""
     names = dict.fromkeys(name for rank in ranks for name in rank)
     return {name: _norms([rank[name] for rank in ranks if name in rank]) for name in names}
 
 
-def _norms(parts: Sequence[Part]) -> TensorChange:
+def _norms(parts: Sequence[RememberedPart]) -> TensorChange:
     copies = _copies(parts)
     own = _norm((part.own for part in parts), copies)
     assert own is not None
@@ -110,7 +110,7 @@ def _norm(squares: Iterable[float | None], copies: int) -> float | None:
     return math.sqrt(total / copies)
 
 
-def _copies(parts: Sequence[Part]) -> int:
+def _copies(parts: Sequence[RememberedPart]) -> int:
     """How many replicas of a tensor the ranks hold together; 1 where that is not known. FSDP pads its shards."""
     whole = parts[0].whole
     return max(1, round(sum(part.elements for part in parts) / whole)) if whole else 1

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from verl.crosscheck.errors import DamagedError
 from verl.crosscheck.exchange.record.limits import MAX_HEADER_BYTES, MalformedError
 from verl.crosscheck.exchange.record.safetensors_header import open_file
-from verl.crosscheck.weights.portable.manifest import STORAGE, Entry, Manifest, read_manifest, unique
+from verl.crosscheck.weights.portable.manifest import STORAGE, Entry, PortableManifest, read_manifest, unique
 from verl.crosscheck.weights.portable.open_files import OpenFiles
 
 _LENGTH_BYTES = 8
@@ -42,7 +42,7 @@ class Folder:
         self._checked: dict[str, tuple[int, int, int]] = {}
         self._starts: dict[str, int] = {}
         try:
-            self.manifest: Manifest = read_manifest(path)
+            self.manifest: PortableManifest = read_manifest(path)
             for name in dict.fromkeys(entry.file for entry in self.manifest.tensors.values()):
                 self._check(name)
         except MalformedError as error:

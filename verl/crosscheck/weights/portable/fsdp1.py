@@ -13,11 +13,11 @@ from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel
 
 from verl.crosscheck.weights.portable import regions
-from verl.crosscheck.weights.portable.held import Held
+from verl.crosscheck.weights.portable.local_tensors import LocalTensor
 from verl.crosscheck.weights.portable.naming import clean
 
 
-def flat_tensors(root: nn.Module) -> Iterator[Held]:
+def flat_tensors(root: nn.Module) -> Iterator[LocalTensor]:
     """The tensors of all flat parameters, in the order of modules; frees unsharded copies."""
     for prefix, module, handle in _handles(root):
         local = _sharded_values(handle)
@@ -29,7 +29,7 @@ def flat_tensors(root: nn.Module) -> Iterator[Held]:
             first, count, at = 0, 0, 0
             if info.in_shard:
                 first, count, at = info.intra_param_start_idx, info.numel_in_shard, info.offset_in_shard
-            yield Held(
+            yield LocalTensor(
                 name,
                 "parameter",
                 tuple(shape),

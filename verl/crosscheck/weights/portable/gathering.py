@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from verl.crosscheck.weights.portable.held import Held
+from verl.crosscheck.weights.portable.local_tensors import LocalTensor
 from verl.crosscheck.weights.portable.regions import Region, whole
 
 
@@ -29,7 +29,7 @@ class Gathering:
         own: the module's tensors, in the same order on every rank.
     """
 
-    def __init__(self, own: Sequence[Held]) -> None:
+    def __init__(self, own: Sequence[LocalTensor]) -> None:
         self._own = own
         self.rank = dist.get_rank() if dist.is_initialized() else 0
         told: list[Any] = [(_host(), [(held.replica, held.region) for held in own])]

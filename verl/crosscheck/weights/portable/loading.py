@@ -17,7 +17,7 @@ from torch.autograd.graph import increment_version
 from verl.crosscheck.errors import DamagedError
 from verl.crosscheck.weights.portable.checksum import bits, checksum
 from verl.crosscheck.weights.portable.folder import Folder
-from verl.crosscheck.weights.portable.held import Held, held_tensors
+from verl.crosscheck.weights.portable.local_tensors import LocalTensor, local_tensors
 from verl.crosscheck.weights.portable.manifest import Entry
 from verl.crosscheck.weights.portable.matching import Known, match
 from verl.crosscheck.weights.portable.saving import part_of
@@ -47,10 +47,10 @@ def prepare_module(module: nn.Module, path: Path) -> LoadedRank:
         DamagedError, MismatchError, FileNotFoundError, UnsupportedError: it cannot.
     """
     with torch.no_grad():
-        return _prepare(held_tensors(module), path)
+        return _prepare(local_tensors(module), path)
 
 
-def _prepare(own: list[Held], path: Path) -> LoadedRank:
+def _prepare(own: list[LocalTensor], path: Path) -> LoadedRank:
     with Folder(path) as folder:
         expected = match([_known(each) for each in own], folder.manifest, path)
     bases = [each for each in own if each.kind == "base"]
@@ -70,10 +70,10 @@ def load_module(module: nn.Module, path: Path) -> LoadedRank:
             changed; DamagedError also if a file is shortened meanwhile or the memory does not take what was read.
     """
     with torch.no_grad():
-        return _load_all(held_tensors(module), path)
+        return _load_all(local_tensors(module), path)
 
 
-def _load_all(own: list[Held], path: Path) -> LoadedRank:
+def _load_all(own: list[LocalTensor], path: Path) -> LoadedRank:
     with Folder(path) as folder:
         expected = match([_known(each) for each in own], folder.manifest, path)
         own = [each for each in own if each.kind != "base"]
@@ -88,7 +88,7 @@ def _load_all(own: list[Held], path: Path) -> LoadedRank:
     )
 
 
-def _load(held: Held, entry: Entry, folder: Folder, thread: ThreadPoolExecutor) -> Callable[[], PartSum]:
+def _load(held: LocalTensor, entry: Entry, folder: Folder, thread: ThreadPoolExecutor) -> Callable[[], PartSum]:
     local, dtype = held.local, entry.torch_dtype
     direct = local.device.type == "cpu" and local.dtype == dtype
     values = local if direct else torch.empty(local.numel(), dtype=dtype)
@@ -103,7 +103,7 @@ def _load(held: Held, entry: Entry, folder: Folder, thread: ThreadPoolExecutor) 
     return lambda: part
 
 
-def _part_of_copy(held: Held, values: torch.Tensor, folder: Folder) -> PartSum:
+def _part_of_copy(held: LocalTensor, values: torch.Tensor, folder: Folder) -> PartSum:
     """The part's checksum in the type of the file, once it is sure that the values arrived."""
     if held.dtype == values.dtype:
         return part_of(held)
@@ -112,11 +112,11 @@ def _part_of_copy(held: Held, values: torch.Tensor, folder: Folder) -> PartSum:
     return PartSum(held.name, held.replica, held.region.elements, checksum(values, held.region))
 
 
-def _known(held: Held) -> Known:
+def _known(held: LocalTensor) -> Known:
     return Known(held.name, held.kind, held.dtype, held.shape, held.aliases)
 
 
-def _as(held: Held, dtype: torch.dtype) -> Held:
+def _as(held: LocalTensor, dtype: torch.dtype) -> LocalTensor:
     return held if held.dtype == dtype else replace(held, local=held.local.to(dtype))
 
 

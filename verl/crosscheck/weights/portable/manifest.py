@@ -71,7 +71,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Manifest:
+class PortableManifest:
     """Everything of a folder."""
 
     tensors: Mapping[str, Entry]
@@ -100,7 +100,7 @@ class Manifest:
         (folder / NAME).write_text(json.dumps(content, indent=1))
 
 
-def read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: Path) -> PortableManifest:
     """The manifest of a folder, checked; the index beside it must say the same.
 
     Raises:
@@ -120,7 +120,7 @@ def read_manifest(folder: Path) -> Manifest:
     index = _read_json(folder / INDEX).get("weight_map")
     if index != {entry.name: entry.file for entry in tensors.values()}:
         raise MalformedError(f"{INDEX} and {NAME} do not name the same tensors and files")
-    return Manifest(tensors, left_out, tied)
+    return PortableManifest(tensors, left_out, tied)
 
 
 def dtype_name(dtype: torch.dtype) -> str:

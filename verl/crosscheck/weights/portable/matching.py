@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from verl.crosscheck.errors import MismatchError
-from verl.crosscheck.weights.portable.manifest import Entry, Manifest, dtype_name
+from verl.crosscheck.weights.portable.manifest import Entry, PortableManifest, dtype_name
 from verl.crosscheck.weights.portable.naming import Kind
 
 
@@ -26,7 +26,7 @@ class Known:
     aliases: tuple[str, ...] = ()
 
 
-def match(own: Sequence[Known], manifest: Manifest, path: Path) -> dict[str, Entry]:
+def match(own: Sequence[Known], manifest: PortableManifest, path: Path) -> dict[str, Entry]:
     """The folder's tensor for each of the module's, by the module's name; frozen bases included.
 
     Raises:
@@ -54,7 +54,7 @@ def match(own: Sequence[Known], manifest: Manifest, path: Path) -> dict[str, Ent
     return {name: entries[0] for name, entries in found.items()} | bases
 
 
-def _entries_of(each: Known, manifest: Manifest) -> list[Entry]:
+def _entries_of(each: Known, manifest: PortableManifest) -> list[Entry]:
     """The folder's tensors under any of the names that one of the module's has."""
     names = dict.fromkeys(manifest.tied.get(name, name) for name in (each.name, *each.aliases))
     return [manifest.tensors[name] for name in names if name in manifest.tensors]
@@ -97,7 +97,7 @@ def _list(text: str, names: Sequence[str]) -> str:
     return f"{text.format(len(names))} (the first: {names[0]})" if names else ""
 
 
-def _advice(own: Sequence[Known], manifest: Manifest) -> str:
+def _advice(own: Sequence[Known], manifest: PortableManifest) -> str:
     here = any(each.kind == "adapter" for each in own)
     there = any(entry.kind == "adapter" for entry in manifest.tensors.values())
     if here == there:

@@ -10,15 +10,15 @@ from typing import Any
 import torch
 from torch import nn
 
+from verl.crosscheck.weights.change.on_worker import actor_worker
 from verl.crosscheck.weights.portable import megatron
-from verl.crosscheck.weights.portable.held import held_tensors
 from verl.crosscheck.weights.portable.loading import LoadedRank, load_module, prepare_module
+from verl.crosscheck.weights.portable.local_tensors import local_tensors
 from verl.crosscheck.weights.portable.manifest import dtype_name
 from verl.crosscheck.weights.portable.naming import UnsupportedError
 from verl.crosscheck.weights.portable.saving import SavedRank, part_of, save_module
 from verl.crosscheck.weights.portable.sums import PartSum
 from verl.crosscheck.weights.portable.writing import storage_of
-from verl.crosscheck.weights.change.on_worker import actor_worker
 
 _FOREIGN_ENGINES = {"VeOmniEngine": "VeOmni", "TorchTitanEngine": "TorchTitan"}
 
@@ -31,7 +31,7 @@ def unsupported(held: Any) -> str:
         if megatron.is_megatron(owner):
             megatron.require_supported(owner)
         else:
-            for each in held_tensors(_module(owner)):
+            for each in local_tensors(_module(owner)):
                 storage_of(each.name, each.dtype)
     except (UnsupportedError, LookupError) as error:
         return str(error)
@@ -69,7 +69,7 @@ def adapter_sums(held: Any) -> dict[str, list[PartSum]]:
         raise UnsupportedError("not possible with LoRA of Megatron")
     found: dict[str, list[PartSum]] = {}
     with torch.no_grad():
-        for each in held_tensors(_module(owner)):
+        for each in local_tensors(_module(owner)):
             if each.kind == "adapter":
                 found.setdefault(dtype_name(each.dtype), []).append(part_of(each))
     return found

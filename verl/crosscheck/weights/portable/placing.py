@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from verl.crosscheck.weights.portable.held import Held
+from verl.crosscheck.weights.portable.local_tensors import LocalTensor
 from verl.crosscheck.weights.portable.manifest import Entry, dtype_name
 from verl.crosscheck.weights.portable.open_files import OpenFiles
 from verl.crosscheck.weights.portable.writing import LENGTH_BYTES, MAX_HEADER_BYTES, header_line, header_text
@@ -26,7 +26,7 @@ _WRITE_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
-class Plan:
+class FilePlan:
     """Where everything will lie; the same on every rank."""
 
     entries: list[Entry]
@@ -39,7 +39,7 @@ class Plan:
     """Bytes of each file."""
 
 
-def plan(sent: Sequence[Held], file_bytes: int) -> Plan:
+def plan(sent: Sequence[LocalTensor], file_bytes: int) -> FilePlan:
     """A file ends before a tensor that would make it larger than this, or would not be aligned."""
     files: list[dict[str, Any]] = []
     spots: list[tuple[int, int]] = []
@@ -66,10 +66,10 @@ def plan(sent: Sequence[Held], file_bytes: int) -> Plan:
         Entry(each.name, each.kind, dtype_name(each.dtype), each.shape, 0, file)
         for each, (file, _) in zip(sent, places, strict=True)
     ]
-    return Plan(entries, [len(heads[file]) + start for file, start in places], heads, sizes)
+    return FilePlan(entries, [len(heads[file]) + start for file, start in places], heads, sizes)
 
 
-class PlaceWriter:
+class OffsetWriter:
     """Writes parts at their places.
 
     Args:
@@ -77,13 +77,13 @@ class PlaceWriter:
         planned: what will lie where.
     """
 
-    def __init__(self, folder: Path, planned: Plan) -> None:
+    def __init__(self, folder: Path, planned: FilePlan) -> None:
         self._folder = folder
         self._plan = planned
         self._files = OpenFiles(self._open)
         self._made: set[str] = set()
 
-    def __enter__(self) -> PlaceWriter:
+    def __enter__(self) -> OffsetWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -96,7 +96,7 @@ class PlaceWriter:
             write_at(number, memoryview(head), 0)
             os.ftruncate(number, self._plan.sizes[name])
 
-    def write(self, index: int, held: Held) -> None:
+    def write(self, index: int, held: LocalTensor) -> None:
         """This rank's part of a tensor."""
         if not held.local.numel():
             return

@@ -20,10 +20,10 @@ from torch import nn
 
 from verl.crosscheck.weights.portable.checksum import checksum
 from verl.crosscheck.weights.portable.gathering import Gathering
-from verl.crosscheck.weights.portable.held import Held, held_tensors
+from verl.crosscheck.weights.portable.local_tensors import LocalTensor, local_tensors
 from verl.crosscheck.weights.portable.manifest import Entry, dtype_name
 from verl.crosscheck.weights.portable.naming import Kind
-from verl.crosscheck.weights.portable.placing import PlaceWriter, plan
+from verl.crosscheck.weights.portable.placing import OffsetWriter, plan
 from verl.crosscheck.weights.portable.sums import PartSum
 from verl.crosscheck.weights.portable.writing import FILE_BYTES, FolderWriter, storage_of
 
@@ -51,10 +51,10 @@ def save_module(module: nn.Module, folder: Path, file_bytes: int = FILE_BYTES) -
         OSError: the disk did not take it; on a rank that writes, after everything was gathered.
     """
     with torch.no_grad():
-        return _save(held_tensors(module), folder, file_bytes)
+        return _save(local_tensors(module), folder, file_bytes)
 
 
-def _save(own: list[Held], folder: Path, file_bytes: int) -> SavedRank:
+def _save(own: list[LocalTensor], folder: Path, file_bytes: int) -> SavedRank:
     for each in own:
         storage_of(each.name, each.dtype)
     sent = [each for each in own if each.kind != "base"]
@@ -70,10 +70,12 @@ def _save(own: list[Held], folder: Path, file_bytes: int) -> SavedRank:
     )
 
 
-def _place(sent: list[Held], gathering: Gathering, folder: Path, file_bytes: int) -> tuple[list[Entry], list[PartSum]]:
+def _place(
+    sent: list[LocalTensor], gathering: Gathering, folder: Path, file_bytes: int
+) -> tuple[list[Entry], list[PartSum]]:
     """Each rank writes its own parts. On rank 0 all tensors, and on each its parts of the checksums."""
     planned, parts = plan(sent, file_bytes), []
-    with PlaceWriter(folder, planned) as writer:
+    with OffsetWriter(folder, planned) as writer:
         if gathering.rank == 0:
             writer.write_heads()
         for index, each in enumerate(sent):
@@ -83,7 +85,9 @@ def _place(sent: list[Held], gathering: Gathering, folder: Path, file_bytes: int
     return planned.entries if gathering.rank == 0 else [], parts
 
 
-def _gather(sent: list[Held], gathering: Gathering, folder: Path, file_bytes: int) -> tuple[list[Entry], list[PartSum]]:
+def _gather(
+    sent: list[LocalTensor], gathering: Gathering, folder: Path, file_bytes: int
+) -> tuple[list[Entry], list[PartSum]]:
     """Some ranks write whole tensors. Those that this rank wrote, and its parts of the checksums."""
     parts = []
     shares = shares_of([each.region.whole_elements * each.dtype.itemsize for each in sent], file_bytes)
@@ -156,6 +160,6 @@ class BehindWriter:
             self._before = None
 
 
-def part_of(held: Held) -> PartSum:
+def part_of(held: LocalTensor) -> PartSum:
     """A rank's part of a tensor's checksum."""
     return PartSum(held.name, held.replica, held.region.elements, checksum(held.local, held.region))

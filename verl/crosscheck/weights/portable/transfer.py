@@ -17,7 +17,7 @@ from verl.crosscheck.errors import DamagedError, MismatchError, PublishError
 from verl.crosscheck.weights.portable import on_worker
 from verl.crosscheck.weights.portable.asking import ask_all
 from verl.crosscheck.weights.portable.loading import LoadedRank
-from verl.crosscheck.weights.portable.manifest import Entry, Manifest
+from verl.crosscheck.weights.portable.manifest import Entry, PortableManifest
 from verl.crosscheck.weights.portable.saving import SavedRank
 from verl.crosscheck.weights.portable.sums import Total, first_difference, totals
 from verl.crosscheck.weights.portable.writing import name_files
@@ -96,7 +96,7 @@ def finish(folder: Path, ranks: list[SavedRank]) -> Saved:
         {entry.name: _with_checksum(entry, sums.get(entry.name, {})) for entry in each}
         for each in (name_files(folder, written), ranks[0].left_out)
     )
-    manifest = Manifest(entries, left_out, ranks[0].tied)
+    manifest = PortableManifest(entries, left_out, ranks[0].tied)
     manifest.write(folder)
     return Saved(
         len(entries), len({entry.file for entry in written}), manifest.size_bytes, len(left_out), dict(manifest.tied)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from verl.crosscheck.diagnosis.distances import Column, Scratch
+from verl.crosscheck.diagnosis.distances import SampleColumn, Scratch
 from verl.crosscheck.evidence.step import MASK, StepEvidence
 
 BLOCK_TOKENS = 1 << 17
@@ -24,7 +24,7 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Source:
+class RowSource:
     """One column of log-probs of one run, [L]."""
 
     of_taker: bool
@@ -59,7 +59,7 @@ class Alignment:
         column = side.rows.get(name)
         return column[at] if column is not None and column.shape == side.row_ids.shape else None
 
-    def why_no_tokens(self, source: Source) -> str | None:
+    def why_no_tokens(self, source: RowSource) -> str | None:
         """Why a column of log-probs cannot be compared; None if it can."""
         side = self.sides[source.of_taker]
         column = side.tokens.get(source.column)
@@ -73,7 +73,7 @@ class Alignment:
             )
         return None if not self.lengths_differ else f"{self.lengths_differ} rows have other lengths in the two runs"
 
-    def blocks(self, sources: Collection[Source]) -> Iterator[tuple[dict[Source, Column], Ints]]:
+    def blocks(self, sources: Collection[RowSource]) -> Iterator[tuple[dict[RowSource, SampleColumn], Ints]]:
         """Columns of log-probs block by block, tokens of the mask alone, and how many tokens each row has of them. The
         mask is what both runs train on.
 
@@ -93,7 +93,7 @@ class Alignment:
                 counts = _count(mask, counts)
             yield (
                 {
-                    source: Column(column, scratch.array(("prob", source), column.size))
+                    source: SampleColumn(column, scratch.array(("prob", source), column.size))
                     for source, column in columns.items()
                 },
                 counts,
@@ -125,7 +125,7 @@ class Alignment:
                 mask = own if mask is None else mask & own
         return None if mask is None or mask.all() else mask
 
-    def _tokens(self, source: Source, rows: slice) -> npt.NDArray[np.float32]:
+    def _tokens(self, source: RowSource, rows: slice) -> npt.NDArray[np.float32]:
         return self._side(source.of_taker, source.column, rows).astype(np.float32, copy=False)
 
     def _side(self, taker: bool, name: str, rows: slice) -> npt.NDArray[Any]:

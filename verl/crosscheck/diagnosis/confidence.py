@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from verl.crosscheck.diagnosis.assess import BY_ROWS, LOG_PROBS, by_rows_alone, state_of, strength
-from verl.crosscheck.diagnosis.findings import Aspect, Finding, Phase, State, StepComparison, Sureness
-from verl.crosscheck.diagnosis.limits import MISSING_SHARE, STEPS_FOR_HIGH, STRONG
+from verl.crosscheck.diagnosis.findings import Aspect, Confidence, Finding, Phase, State, StepComparison
 from verl.crosscheck.diagnosis.reading import StepReading
 from verl.crosscheck.diagnosis.reasons import Because
 from verl.crosscheck.diagnosis.reference import Reference
+from verl.crosscheck.diagnosis.thresholds import MISSING_SHARE, STEPS_FOR_HIGH, STRONG
 
 ESSENTIAL = (Aspect.ROLLOUT_TAKER, Aspect.FORWARD, Aspect.UPDATE)
 """What must have been compared for "no fault seen"."""
@@ -25,7 +25,7 @@ def strongest(findings: Iterable[Finding]) -> float:
     return max((strength(each) for each in findings), default=0.0)
 
 
-def of_accusation(phase: Phase, readings: Sequence[StepReading], reference: Reference) -> Sureness:
+def of_accusation(phase: Phase, readings: Sequence[StepReading], reference: Reference) -> Confidence:
     """How sure it is that the phase is at fault.
 
     Args:
@@ -36,10 +36,10 @@ def of_accusation(phase: Phase, readings: Sequence[StepReading], reference: Refe
     findings = [finding for each in readings for finding in each.evidence]
     quantities = {each.quantity for each in findings if each.aspect in LOG_PROBS}
     if quantities == {BY_ROWS} and len(quantities) == len({each.quantity for each in findings}):
-        return Sureness.LOW
+        return Confidence.LOW
     strong = len(readings) > 1 or strongest(findings) >= STRONG
     shown = reference.well_shown or not _rests_on_reference(phase, readings[0])
-    return (Sureness.LOW, Sureness.FAIR, Sureness.HIGH)[strong + shown]
+    return (Confidence.LOW, Confidence.FAIR, Confidence.HIGH)[strong + shown]
 
 
 def _rests_on_reference(phase: Phase, reading: StepReading) -> bool:
@@ -64,12 +64,12 @@ def missing_essentials(steps: Sequence[StepComparison], rollout: bool = True) ->
     )
 
 
-def of_no_fault(steps: Sequence[StepComparison]) -> Sureness:
+def of_no_fault(steps: Sequence[StepComparison]) -> Confidence:
     """How sure it is that nothing is wrong, nothing being seen in steps that were compared in all that is essential."""
     if any(by_rows_alone(each.findings, aspect) for each in steps for aspect in ESSENTIAL):
-        return Sureness.LOW
+        return Confidence.LOW
     complete = all(_complete(each) for each in steps)
-    return Sureness.HIGH if complete and len(steps) >= STEPS_FOR_HIGH else Sureness.FAIR
+    return Confidence.HIGH if complete and len(steps) >= STEPS_FOR_HIGH else Confidence.FAIR
 
 
 def _complete(step: StepComparison) -> bool:

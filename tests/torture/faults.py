@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recipe.crosscheck.torture import disturbances
-from recipe.crosscheck.torture.disturbances import (
+from torture import disturbances
+from torture.disturbances import (
     Failing,
     FullDisk,
     OldListings,
@@ -29,11 +29,11 @@ from recipe.crosscheck.torture.disturbances import (
     ShortWrites,
     Trouble,
 )
-from recipe.crosscheck.torture.kills import COURSE, VALIDATED, Setting, points_of, thinned
-from recipe.crosscheck.torture.pair import MODES, Outcome, Pair, new_pair, wait_for, wait_until
-from recipe.crosscheck.torture.points import Point, Watch
-from recipe.crosscheck.torture.toy import Course
-from recipe.crosscheck.torture.zygote import Child, Task
+from torture.kills import COURSE, VALIDATED, KillSetting, points_of, thinned
+from torture.pair import MODES, ToyOutcome, ToyPair, new_pair, wait_for, wait_until
+from torture.points import Point, Watch
+from torture.toy import Course
+from torture.zygote import Child, Task
 from verl.crosscheck.exchange.session.claim import OTHER
 
 SPEED = 60.0
@@ -47,7 +47,7 @@ Problems = list[str]
 
 
 @dataclass(frozen=True)
-class Fault:
+class InjectedFault:
     """One trial.
 
     Args:
@@ -73,7 +73,7 @@ def scaled() -> ScaledClock:
 
 
 def disturbed(
-    setting: Setting,
+    setting: KillSetting,
     mode: str,
     watch: Watch,
     *,
@@ -109,7 +109,7 @@ def disturbed(
         return problems
 
 
-def _judge_failure(pair: Pair, mode: str, failed: Outcome, other: Child, why: str, *, mute: bool) -> Problems:
+def _judge_failure(pair: ToyPair, mode: str, failed: ToyOutcome, other: Child, why: str, *, mute: bool) -> Problems:
     """A run has ended with an error: is it one of ours, and does the other run learn of it?"""
     problems = [] if failed.ours or why else [f"the error is not of the cross-check's tree: {failed}"]
     if _places(pair, mode) == _places(pair, mode, earlier=True):
@@ -126,12 +126,12 @@ def _judge_failure(pair: Pair, mode: str, failed: Outcome, other: Child, why: st
     return problems
 
 
-def _places(pair: Pair, mode: str, *, earlier: bool = False) -> int:
+def _places(pair: ToyPair, mode: str, *, earlier: bool = False) -> int:
     folder = pair.root / "sessions"
     return len(list(folder.glob(f"session_{'1' if earlier else '*'}/runs/{mode}_*/card.json")))
 
 
-def _go_on(pair: Pair, setting: Setting) -> Problems:
+def _go_on(pair: ToyPair, setting: KillSetting) -> Problems:
     """Start again whoever has not finished, both if either failed; judge numbers and artefacts."""
     problems = pair.audit(earlier=setting.earlier)
     if pair.problems():
@@ -143,7 +143,7 @@ def _go_on(pair: Pair, setting: Setting) -> Problems:
     return problems + found + ([pair.tail()] if problems or found else [])
 
 
-def disk_errors(setting: Setting, codes: Iterable[int], *, quick: bool = False) -> list[Fault]:
+def disk_errors(setting: KillSetting, codes: Iterable[int], *, quick: bool = False) -> list[InjectedFault]:
     """An error at the first of each operation in each phase; or of each phase, and of each operation."""
     faults = []
     for mode in MODES:
@@ -156,7 +156,7 @@ def disk_errors(setting: Setting, codes: Iterable[int], *, quick: bool = False) 
                 operation = point.rpartition(":")[2]
                 if code != errno.ENOSPC or operation in CHANGES:
                     kind = errno.errorcode[code]
-                    faults.append(Fault(kind, f"{mode} at {point}", _failing(setting, mode, point, code)))
+                    faults.append(InjectedFault(kind, f"{mode} at {point}", _failing(setting, mode, point, code)))
     return faults
 
 
@@ -171,21 +171,21 @@ def _first_points(names: list[str]) -> list[str]:
     return list(first.values())
 
 
-def _failing(setting: Setting, mode: str, point: str, code: int) -> Callable[[], Problems]:
+def _failing(setting: KillSetting, mode: str, point: str, code: int) -> Callable[[], Problems]:
     return lambda: disturbed(setting, mode, Failing(point, code), course=VALIDATED)
 
 
-def short_writes(setting: Setting) -> list[Fault]:
+def short_writes(setting: KillSetting) -> list[InjectedFault]:
     return [
-        Fault("short writes", mode, lambda mode=mode: disturbed(setting, mode, ShortWrites(), course=VALIDATED))
+        InjectedFault("short writes", mode, lambda mode=mode: disturbed(setting, mode, ShortWrites(), course=VALIDATED))
         for mode in MODES
     ]
 
 
-def full_disks(setting: Setting) -> list[Fault]:
+def full_disks(setting: KillSetting) -> list[InjectedFault]:
     """Writes that end half way."""
     return [
-        Fault(
+        InjectedFault(
             "full disk",
             f"{mode} with {free_bytes} bytes left",
             lambda mode=mode, n=free_bytes: disturbed(setting, mode, FullDisk(2, n), mute=True),
@@ -195,11 +195,11 @@ def full_disks(setting: Setting) -> list[Fault]:
     ]
 
 
-def errors_of_the_trainer(setting: Setting) -> list[Fault]:
+def errors_of_the_trainer(setting: KillSetting) -> list[InjectedFault]:
     """The trainer raises in each part of a step."""
     parts = {"ckpt": ("generate", "train", "load", "validate"), "rollout": ("train", "save")}
     return [
-        Fault(
+        InjectedFault(
             "error of the trainer",
             f"{mode} in {what}",
             lambda mode=mode, what=what: disturbed(
@@ -220,7 +220,7 @@ def errors_of_the_trainer(setting: Setting) -> list[Fault]:
 
 
 def together(
-    setting: Setting,
+    setting: KillSetting,
     watch: Callable[[str], Watch | None] = lambda mode: None,
     *,
     course: Course = VALIDATED,
@@ -235,10 +235,10 @@ def together(
         return problems + ([pair.tail()] if problems else [])
 
 
-def worlds(setting: Setting) -> list[Fault]:
+def worlds(setting: KillSetting) -> list[InjectedFault]:
     """Clocks that jump, readers that are slow, listings of a minute ago."""
     faults = [
-        Fault(
+        InjectedFault(
             "jumping clock",
             "both",
             lambda: together(setting, watch=lambda mode: None, setup=disturbances.jumping_clock),
@@ -246,16 +246,16 @@ def worlds(setting: Setting) -> list[Fault]:
     ]
     for what in ("load", "train", "generate"):
         slow = lambda mode, what=what: Trouble(what, 3, disturbances.sleep(1.5))  # noqa: E731
-        faults.append(Fault("slow reader", what, lambda slow=slow: together(setting, slow)))
+        faults.append(InjectedFault("slow reader", what, lambda slow=slow: together(setting, slow)))
     for refetched in (True, False):
         old = lambda mode, r=refetched: OldListings(60.0, scaled(), refetched=r)  # noqa: E731
         name = "own changes refetch" if refetched else "own changes are put in"
         faults.append(
-            Fault("listing lags 60 s", name, lambda old=old: together(setting, old, course=COURSE, fast=True))
+            InjectedFault("listing lags 60 s", name, lambda old=old: together(setting, old, course=COURSE, fast=True))
         )
         for mode in MODES:
             faults.append(
-                Fault(
+                InjectedFault(
                     "listing lags 60 s",
                     f"{name}, {mode} begins while the other does",
                     lambda mode=mode, r=refetched: race_with_old_listing(setting, mode, refetched=r),
@@ -272,7 +272,7 @@ class _StoppedBeforeItsPlace(OldListings):
             disturbances.stop_this_process()
 
 
-def race_with_old_listing(setting: Setting, mode: str, *, refetched: bool) -> Problems:
+def race_with_old_listing(setting: KillSetting, mode: str, *, refetched: bool) -> Problems:
     """Both begin a session at once, and the loser's listing still shows none."""
     with new_pair(COURSE, setting.scratch, template=setting.template) as pair:
         loser = pair.start(mode, _StoppedBeforeItsPlace(60.0, scaled(), refetched=refetched), clock=scaled)
@@ -289,7 +289,7 @@ def race_with_old_listing(setting: Setting, mode: str, *, refetched: bool) -> Pr
 # ---------------------------------------------------------------- the other run is gone, or only seems so
 
 
-def stopped_for(setting: Setting, mode: str, real_s: float, *, fast: bool) -> Problems:
+def stopped_for(setting: KillSetting, mode: str, real_s: float, *, fast: bool) -> Problems:
     """A run is stopped for a while, and continued. Longer than the silence the other gives it up, and it must end."""
     with new_pair(COURSE, setting.scratch, template=setting.template) as pair:
         clock = scaled if fast else None
@@ -311,7 +311,7 @@ def stopped_for(setting: Setting, mode: str, real_s: float, *, fast: bool) -> Pr
         return problems + _go_on(pair, setting)
 
 
-def gone(setting: Setting, mode: str) -> Problems:
+def gone(setting: KillSetting, mode: str) -> Problems:
     """A run is killed, and nobody starts it again: the other one ends after the silence."""
     with new_pair(COURSE, setting.scratch, template=setting.template) as pair:
         watch = Trouble("train", 3, lambda: os.kill(os.getpid(), signal.SIGKILL))
@@ -326,7 +326,7 @@ def gone(setting: Setting, mode: str) -> Problems:
         return problems + _go_on(pair, setting)
 
 
-def zombie(setting: Setting, mode: str, point: str) -> Problems:
+def zombie(setting: KillSetting, mode: str, point: str) -> Problems:
     """A run of another host is stopped, given up, replaced, and comes back: it must end, and change nothing."""
     patient, brisk = {"share_data_silence_s": 3600.0}, {"share_data_silence_s": 15.0}
     with new_pair(COURSE, setting.scratch, template=setting.template, settings=patient) as pair:
@@ -352,7 +352,7 @@ def zombie(setting: Setting, mode: str, point: str) -> Problems:
         return problems + ([pair.tail()] if problems else [])
 
 
-def deleted_directory(setting: Setting, mode: str, what: str) -> Problems:
+def deleted_directory(setting: KillSetting, mode: str, what: str) -> Problems:
     """Somebody removes the exchange directory: both end within seconds, and say so."""
     with new_pair(COURSE, setting.scratch, template=setting.template) as pair:
         watch = Trouble(what, 3, disturbances.remove(pair.root))
@@ -370,12 +370,12 @@ def deleted_directory(setting: Setting, mode: str, what: str) -> Problems:
         return problems + ([pair.tail()] if problems else [])
 
 
-def no_heartbeat(setting: Setting, mode: str) -> Problems:
+def no_heartbeat(setting: KillSetting, mode: str) -> Problems:
     watch = Failing("", errno.EIO, also=lambda point: point.phase == "beat")
     return disturbed(setting, mode, watch)
 
 
-def no_word_on_the_end(setting: Setting, mode: str) -> Problems:
+def no_word_on_the_end(setting: KillSetting, mode: str) -> Problems:
     """A run fails and cannot even say so: the other one ends after the silence."""
 
     class Mute(Trouble):
@@ -393,16 +393,18 @@ def no_word_on_the_end(setting: Setting, mode: str) -> Problems:
         return problems + _go_on(pair, setting)
 
 
-def peers(setting: Setting) -> list[Fault]:
+def peers(setting: KillSetting) -> list[InjectedFault]:
     """Faults of the other run."""
     faults = []
     for mode in MODES:
         faults += [
-            Fault("stopped, shorter than silence", mode, lambda m=mode: stopped_for(setting, m, 2.0, fast=False)),
-            Fault("stopped, longer than silence", mode, lambda m=mode: stopped_for(setting, m, 5.0, fast=True)),
-            Fault("killed for good", mode, lambda m=mode: gone(setting, m)),
-            Fault("no heartbeat", mode, lambda m=mode: no_heartbeat(setting, m)),
-            Fault("no word on the end", mode, lambda m=mode: no_word_on_the_end(setting, m)),
+            InjectedFault(
+                "stopped, shorter than silence", mode, lambda m=mode: stopped_for(setting, m, 2.0, fast=False)
+            ),
+            InjectedFault("stopped, longer than silence", mode, lambda m=mode: stopped_for(setting, m, 5.0, fast=True)),
+            InjectedFault("killed for good", mode, lambda m=mode: gone(setting, m)),
+            InjectedFault("no heartbeat", mode, lambda m=mode: no_heartbeat(setting, m)),
+            InjectedFault("no word on the end", mode, lambda m=mode: no_word_on_the_end(setting, m)),
         ]
     for mode, what in (
         ("ckpt", "generate"),
@@ -412,11 +414,13 @@ def peers(setting: Setting) -> list[Fault]:
         ("rollout", "save"),
     ):
         faults.append(
-            Fault("deleted directory", f"{mode} in {what}", lambda m=mode, w=what: deleted_directory(setting, m, w))
+            InjectedFault(
+                "deleted directory", f"{mode} in {what}", lambda m=mode, w=what: deleted_directory(setting, m, w)
+            )
         )
     for mode in MODES:
         for point in _zombie_points(points_of(mode, COURSE, setting), ZOMBIES[mode]):
-            faults.append(Fault("zombie", f"{mode} at {point}", lambda m=mode, p=point: zombie(setting, m, p)))
+            faults.append(InjectedFault("zombie", f"{mode} at {point}", lambda m=mode, p=point: zombie(setting, m, p)))
     return faults
 
 
@@ -446,7 +450,7 @@ def _zombie_points(names: list[str], wanted: list[str]) -> list[str]:
 # ---------------------------------------------------------------- a real small disk
 
 
-def small_disk(setting: Setting, size_kb: int) -> Problems:
+def small_disk(setting: KillSetting, size_kb: int) -> Problems:
     """A real file system gets full, is made larger, and the runs go on."""
     course = Course(steps=12, save_freq=2)
     with new_pair(course, setting.scratch) as pair:
@@ -461,7 +465,7 @@ def small_disk(setting: Setting, size_kb: int) -> Problems:
                     problems.append(f"{mode} says: {outcome}")
             problems += pair.audit()
             subprocess.run(["mount", "-o", "remount,size=8m", str(pair.root)], check=True)
-            return problems + _go_on(pair, Setting(setting.scratch, setting.template, {}))
+            return problems + _go_on(pair, KillSetting(setting.scratch, setting.template, {}))
         finally:
             subprocess.run(["umount", "-l", str(pair.root)], check=True)
 
@@ -483,8 +487,10 @@ def can_mount(scratch: Path) -> str:
     return ""
 
 
-def small_disks(setting: Setting, sizes_kb: Iterable[int]) -> list[Fault]:
-    return [Fault("small disk", f"{size_kb} kB", lambda s=size_kb: small_disk(setting, s)) for size_kb in sizes_kb]
+def small_disks(setting: KillSetting, sizes_kb: Iterable[int]) -> list[InjectedFault]:
+    return [
+        InjectedFault("small disk", f"{size_kb} kB", lambda s=size_kb: small_disk(setting, s)) for size_kb in sizes_kb
+    ]
 
 
 # ---------------------------------------------------------------- all of it
@@ -498,18 +504,18 @@ def is_stopped(child: Child) -> bool:
         return True
 
 
-def tasks(faults: Iterable[Fault]) -> list[Task]:
+def tasks(faults: Iterable[InjectedFault]) -> list[Task]:
     return [Task(lambda fault=fault: _result(fault), fault.name) for fault in faults]
 
 
-def _result(fault: Fault) -> dict[str, Any]:
+def _result(fault: InjectedFault) -> dict[str, Any]:
     start_s = time.monotonic()
     problems = fault.trial()
     result = {"name": fault.name, "kind": fault.kind, "took_s": round(time.monotonic() - start_s, 2)}
     return result | ({"problems": problems} if problems else {})
 
 
-def everything_else(setting: Setting) -> list[Fault]:
+def everything_else(setting: KillSetting) -> list[InjectedFault]:
     """All faults but the errors of disks at each point, which are many, and the small disks, which need a privilege."""
     return [
         *short_writes(setting),

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from recipe.crosscheck.torture import toy
-from recipe.crosscheck.torture.kills import one_of_each_phase, operation, thinned
+from torture import toy
+from torture.kills import one_of_each_phase, operation, thinned
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 PHASES = {
     "acknowledge",
     "agree",
@@ -45,14 +45,19 @@ def figures(tmp_path_factory):
     command = [
         sys.executable,
         "-m",
-        "recipe.crosscheck.torture",
+        "torture",
         "--quick",
         "--out",
         str(out),
         "--scratch",
         str(scratch),
     ]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+    }
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert out.exists(), done.stdout[-3000:] + done.stderr[-3000:]
     found = json.loads(out.read_text())

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The demo's two real runs, one of them killed at a named moment and started again; compared with an undisturbed pair.
 
-    python -m recipe.crosscheck.interrupted [--out DIR]
+    python -m torture.interrupted [--out DIR]
 
 Kills each side while it saves, waits and loads, in turn, and writes what came of it as JSON.
 """
@@ -20,7 +20,8 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from recipe.crosscheck import demo_task, killing, launch, make_data
+from recipe.crosscheck import demo_task, launch, make_data
+from torture import killing
 
 ROOT = Path(__file__).resolve().parents[2]
 MODES = {"a": "ckpt", "b": "rollout"}
@@ -60,7 +61,7 @@ CASES = (
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CaseOutcome:
     """What came of a case. `different` names metrics that are not those of the undisturbed pair."""
 
     case: str
@@ -74,7 +75,7 @@ Overrides = Mapping[str, Sequence[str]]
 """Hydra overrides of each run, by its name."""
 
 
-class Pair:
+class RunPair:
     """Two runs of the demo's task in a folder, with own checkpoints at each step."""
 
     def __init__(self, folder: Path, data: make_data.DataFiles, stack: ExitStack, own: Overrides | None = None) -> None:
@@ -82,7 +83,7 @@ class Pair:
         self._own = own or {}
         self._starts = dict.fromkeys(MODES, 0)
 
-    def start(self, name: str, *extra: str) -> launch.Run:
+    def start(self, name: str, *extra: str) -> launch.LaunchedRun:
         """Start run "a" or "b", again if it was before: then it resumes."""
         self._starts[name] += 1
         overrides = [
@@ -123,7 +124,7 @@ Numbers = dict[str, dict[int, dict[str, float]]]
 def undisturbed(folder: Path, data: make_data.DataFiles, own: Overrides | None = None) -> Numbers:
     """Metrics of both runs by step, with nobody killed."""
     with ExitStack() as stack:
-        pair = Pair(folder, data, stack, own)
+        pair = RunPair(folder, data, stack, own)
         for run in [pair.start(name) for name in MODES]:
             run.wait(LIMIT_S)
         return {name: pair.steps(name) for name in MODES}
@@ -131,7 +132,7 @@ def undisturbed(folder: Path, data: make_data.DataFiles, own: Overrides | None =
 
 def disturbed(
     folder: Path, data: make_data.DataFiles, case: Case, expected: Numbers, own: Overrides | None = None
-) -> Outcome:
+) -> CaseOutcome:
     """Kill, start again, wait for the end, and compare.
 
     Raises:
@@ -139,7 +140,7 @@ def disturbed(
     """
     start_s = time.monotonic()
     found, resumed_at = kill_and_resume(folder, data, case, own)
-    return Outcome(case.name, sorted(set(_differences(found, expected))), resumed_at, _since(start_s))
+    return CaseOutcome(case.name, sorted(set(_differences(found, expected))), resumed_at, _since(start_s))
 
 
 def kill_and_resume(
@@ -155,7 +156,7 @@ def kill_and_resume(
         launch.RunFailed: a run that should have reached its end did not.
     """
     with ExitStack() as stack:
-        pair = Pair(folder, data, stack, own)
+        pair = RunPair(folder, data, stack, own)
         killed = pair.start(case.killed, *killing.overrides(case.moment, KILLED_INDEX))
         other_name = "b" if case.killed == "a" else "a"
         other = pair.start(other_name)
@@ -171,7 +172,7 @@ def kill_and_resume(
         return {name: pair.steps(name) for name in MODES}, {name: pair.first_step(name) - 1 for name in again}
 
 
-def _until_dead(run: launch.Run) -> None:
+def _until_dead(run: launch.LaunchedRun) -> None:
     deadline_s = time.monotonic() + LIMIT_S
     while run.poll() is None:
         if time.monotonic() > deadline_s:
@@ -198,7 +199,7 @@ def _since(start_s: float) -> float:
     return round(time.monotonic() - start_s, 1)
 
 
-def run_cases(scratch: Path, cases: tuple[Case, ...] = CASES) -> list[Outcome]:
+def run_cases(scratch: Path, cases: tuple[Case, ...] = CASES) -> list[CaseOutcome]:
     """All cases, one after the other, each in a folder of its own that goes when it went well."""
     data = make_data.write(scratch / "data")
     expected = undisturbed(scratch / "undisturbed", data)

@@ -22,11 +22,11 @@ from pathlib import Path
 from types import CodeType
 from typing import Any, TypeVar
 
-from recipe.crosscheck.torture.fake_run import Disturbance, Plan
-from verl.crosscheck.run import live, partner_checks, resuming, rollouts
+from torture.fake_run import Disturbance, RunPlan
 from verl.crosscheck.exchange import artefacts, publish
-from verl.crosscheck.exchange.session.claim import heartbeat, own_run, claim, wait
 from verl.crosscheck.exchange.filesystem import Filesystem
+from verl.crosscheck.exchange.session import claim, heartbeat, own_run, wait
+from verl.crosscheck.run import live, partner_checks, resuming, rollouts
 
 Found = TypeVar("Found")
 
@@ -39,11 +39,11 @@ PHASES: dict[CodeType, str] = {
         (resuming.mark_checkpoint, "mark"),
         (rollouts.save_rollout, "publish rollout"),
         (publish.publish_folder, "publish ckpt"),
-        (live.LiveSide._load, "load ckpt"),
-        (live.LiveSide.load_rollout, "load rollout"),
-        (live.LiveSide._delete_old, "delete"),
-        (partner_checks.Meeting.look_around, "agree"),
-        (partner_checks.Meeting.require_agreement, "agree"),
+        (live.LiveExchange._load, "load ckpt"),
+        (live.LiveExchange.load_rollout, "load rollout"),
+        (live.LiveExchange._delete_old, "delete"),
+        (partner_checks.PartnerChecks.look_around, "agree"),
+        (partner_checks.PartnerChecks.require_agreement, "agree"),
         (own_run.OwnRun.tell_facts, "facts"),
         (own_run.OwnRun.report, "report"),
         (own_run.OwnRun.report_published, "announce"),
@@ -83,7 +83,7 @@ class Watch(Disturbance):
     def point(self, phase: str, operation: str, path: Path) -> None:
         self.before(self._named(phase, operation, path))
 
-    def disk(self, plan: Plan) -> Filesystem:
+    def disk(self, plan: RunPlan) -> Filesystem:
         """The filesystem to put in force; also watches what is read from now on, until the process ends."""
         roots = tuple(str(path) + os.sep for path in (plan.root, plan.own))
 
@@ -140,7 +140,7 @@ class Watch(Disturbance):
         """This run has made or removed a name."""
 
 
-class Recorder(Watch):
+class PointRecorder(Watch):
     """Writes down all points, each with the moments at which something can happen to it."""
 
     def __init__(self) -> None:

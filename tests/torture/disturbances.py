@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from recipe.crosscheck.torture.points import Point, Watch
+from torture.points import Point, Watch
 from verl.crosscheck.clock import Clock
 
 
@@ -165,7 +165,7 @@ def jumping_clock() -> None:
 
 def on_another_host() -> None:
     """Makes the processes of this host unknown ones, as if each run had a host of its own."""
-    from verl.crosscheck.exchange.session.claim import processes
+    from verl.crosscheck.exchange.session import processes
 
     processes._BOOT_ID = Path("/nonexistent")
 

@@ -18,9 +18,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from recipe.crosscheck.torture.fake_run import Disturbance
-from recipe.crosscheck.torture.pair import MODES, Pair, new_pair, wait_for
-from recipe.crosscheck.torture.toy import Course
+from torture.fake_run import Disturbance
+from torture.pair import MODES, ToyPair, new_pair, wait_for
+from torture.toy import Course
 
 SAMPLES = 50
 TIDY_AFTER = 20
@@ -135,7 +135,7 @@ def _growth(entries: list[dict[str, Any]]) -> list[str]:
     return found
 
 
-def _files(pair: Pair) -> dict[str, int]:
+def _files(pair: ToyPair) -> dict[str, int]:
     names = [path.name for path in pair.root.iterdir()]
     return {
         "rollouts": sum(name.startswith("rollout_") for name in names),

@@ -20,20 +20,20 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from recipe.crosscheck.torture import toy
-from recipe.crosscheck.torture.fake_run import Disturbance, Engine, Plan, prompts
-from recipe.crosscheck.torture.toy import Course
-from verl.crosscheck.run import resuming
-from verl.crosscheck.run.acceptance import require_same_update
+from torture import toy
+from torture.fake_run import Disturbance, FakeEngine, RunPlan, prompts
+from torture.toy import Course
 from verl.crosscheck.clock import ManualClock
 from verl.crosscheck.errors import CrossCheckError
-from verl.crosscheck.exchange.session.claim import cards, claim
-from verl.crosscheck.exchange.session.cards import Card, End, EndState, Progress, Start
 from verl.crosscheck.exchange.directory import require_own_file
 from verl.crosscheck.exchange.documents import MAX_SIZE_BYTES
 from verl.crosscheck.exchange.layout import CHECKPOINT_MARK, MANIFEST, SESSION, RunNames
 from verl.crosscheck.exchange.manifest import read_checked
 from verl.crosscheck.exchange.publish import publish_folder, publish_json
+from verl.crosscheck.exchange.session import cards, claim
+from verl.crosscheck.exchange.session.cards import Card, End, EndState, Progress, Start
+from verl.crosscheck.run import resuming
+from verl.crosscheck.run.acceptance import require_same_update
 from verl.crosscheck.run.indexing import CallIndex
 from verl.crosscheck.run.rollouts import identify_call, load_rollout, save_rollout
 from verl.utils.share_data import ShareDataTest
@@ -120,7 +120,7 @@ def _session(folder: Path) -> Kind:
 
 def _mark(folder: Path) -> Kind:
     own = folder / "own"
-    plan = Plan("ckpt", folder / "exchange", own, Course(4))
+    plan = RunPlan("ckpt", folder / "exchange", own, Course(4))
     checkpoint = own / "global_step_2"
     resuming.mark_checkpoint(checkpoint, "s" * 16, 3, 2)
     (own / "latest_checkpointed_iteration.txt").write_text("2")
@@ -133,7 +133,7 @@ def _mark(folder: Path) -> Kind:
 def _artefacts(folder: Path) -> list[Kind]:
     asked = prompts(toy.questions(1, "training", 2), 1, "training")
     record = folder / "rollout_0"
-    answer = Engine(toy.FIRST_WEIGHTS, Disturbance()).generate_sequences(asked)
+    answer = FakeEngine(toy.FIRST_WEIGHTS, Disturbance()).generate_sequences(asked)
     save_rollout(record, identify_call(0, asked), asked, answer, stamp={"session": "s" * 16})
     about = {"kind": "ckpt", "index": 0, "global_step": 1, "device": "cpu"}
     ckpt = folder / "ckpt_0"
@@ -368,7 +368,7 @@ def judge(read: Callable[[], object], named: Path) -> str:
         with _patience():
             read()
     except CrossCheckError as e:
-        again = pickle.loads(pickle.dumps(e))  # noqa: S301  its own
+        again = pickle.loads(pickle.dumps(e))
         if (type(again), str(again)) != (type(e), str(e)):
             return f"the error does not survive pickling: {e!r}"
         return "" if str(named) in str(e) else f"the error does not name {named}: {e}"
@@ -453,9 +453,9 @@ class _Side:
     """A run in this process, of which each call is its first."""
 
     def __init__(self, root: Path, mode: str, own: Path) -> None:
-        plan = Plan(mode, root, own, Course(4))
+        plan = RunPlan(mode, root, own, Course(4))
         self._share = ShareDataTest(plan.config(), ManualClock())
-        self._engine = Engine(toy.FIRST_WEIGHTS, Disturbance())
+        self._engine = FakeEngine(toy.FIRST_WEIGHTS, Disturbance())
         self._share.wrap_generate_sequences(mode, self._engine)
 
     def generate(self) -> None:

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recipe.crosscheck.torture.pair import MODES, Pair, make_template, new_pair, wait_for, wait_until
-from recipe.crosscheck.torture.points import Killer, Recorder
-from recipe.crosscheck.torture.toy import Course
-from recipe.crosscheck.torture.zygote import Task, in_parallel
+from torture.pair import MODES, ToyPair, make_template, new_pair, wait_for, wait_until
+from torture.points import Killer, PointRecorder
+from torture.toy import Course
+from torture.zygote import Task, in_parallel
 from verl.crosscheck.exchange.session.claim import OTHER
 
 COURSE = Course(steps=4, save_freq=2)
@@ -54,7 +54,7 @@ class Kill:
 
 
 @dataclass(frozen=True)
-class Setting:
+class KillSetting:
     """What all trials share."""
 
     scratch: Path
@@ -62,14 +62,14 @@ class Setting:
     earlier: dict[str, Course]
 
     @classmethod
-    def make(cls, scratch: Path) -> Setting:
+    def make(cls, scratch: Path) -> KillSetting:
         template = scratch / "template"
         return cls(scratch, template, make_template(template, EARLIER, scratch))
 
 
-def points_of(mode: str, course: Course, setting: Setting) -> list[str]:
+def points_of(mode: str, course: Course, setting: KillSetting) -> list[str]:
     """Names of all points of an undisturbed run, in order."""
-    recorder = Recorder()
+    recorder = PointRecorder()
     with new_pair(course, setting.scratch, template=setting.template) as pair:
         target = pair.folder / "points.json"
         keep = lambda: target.write_text(json.dumps(recorder.names))  # noqa: E731
@@ -80,9 +80,9 @@ def points_of(mode: str, course: Course, setting: Setting) -> list[str]:
     return names
 
 
-def points_of_resumed(mode: str, point: str, course: Course, setting: Setting) -> list[str]:
+def points_of_resumed(mode: str, point: str, course: Course, setting: KillSetting) -> list[str]:
     """Names of the points of a run that goes on where one was killed at `point`, up to its first step."""
-    recorder = Recorder()
+    recorder = PointRecorder()
     with new_pair(course, setting.scratch, template=setting.template) as pair:
         survivor, reached = _start_and_kill(pair, Kill(mode, point, True, course))
         target = pair.folder / "points.json"
@@ -120,7 +120,7 @@ def one_of_each_phase(names: list[str]) -> list[str]:
     return [of_phase[len(of_phase) // 2] for of_phase in phases.values()]
 
 
-def plan_kills(setting: Setting, share: float, *, quick: bool = False) -> list[Kill]:
+def plan_kills(setting: KillSetting, share: float, *, quick: bool = False) -> list[Kill]:
     """All trials, both variants taking turns.
 
     Args:
@@ -143,7 +143,7 @@ def plan_kills(setting: Setting, share: float, *, quick: bool = False) -> list[K
     return kills
 
 
-def try_kill(kill: Kill, setting: Setting) -> dict[str, Any]:
+def try_kill(kill: Kill, setting: KillSetting) -> dict[str, Any]:
     """One trial, judged."""
     with new_pair(kill.course, setting.scratch, template=setting.template) as pair:
         result = {"name": kill.name, "phase": kill.phase, "mode": kill.mode, "reached": True}
@@ -165,7 +165,7 @@ def try_kill(kill: Kill, setting: Setting) -> dict[str, Any]:
         return result
 
 
-def _start_and_kill(pair: Pair, kill: Kill) -> tuple[Any, bool]:
+def _start_and_kill(pair: ToyPair, kill: Kill) -> tuple[Any, bool]:
     """The other run, and whether all points were reached."""
     before = pair.claims(OTHER[kill.mode])
     victim = pair.start(kill.mode, Killer(kill.point))
@@ -182,7 +182,7 @@ def _start_and_kill(pair: Pair, kill: Kill) -> tuple[Any, bool]:
 
 
 def run_kills(
-    setting: Setting, kills: Iterable[Kill], workers: int, tell: Any = lambda line: None
+    setting: KillSetting, kills: Iterable[Kill], workers: int, tell: Any = lambda line: None
 ) -> list[dict[str, Any]]:
     """All trials, a few at a time."""
     tasks = [Task(lambda kill=kill: try_kill(kill, setting), kill.name) for kill in kills]

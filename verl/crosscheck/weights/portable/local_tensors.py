@@ -20,7 +20,7 @@ from verl.crosscheck.weights.portable.naming import Kind, Naming, UnsupportedErr
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
+class LocalTensor:
     """One tensor of the module, and this rank's part of it."""
 
     name: str
@@ -41,7 +41,7 @@ class Held:
         return self.local.dtype
 
 
-def held_tensors(module: nn.Module) -> list[Held]:
+def local_tensors(module: nn.Module) -> list[LocalTensor]:
     """All parameters and persistent buffers of a module, in the same order on every rank, under portable names.
 
     Frees unsharded copies that FSDP keeps after a forward pass.
@@ -64,9 +64,9 @@ def held_tensors(module: nn.Module) -> list[Held]:
     return _named(inner, found)
 
 
-def _named(inner: nn.Module, found: list[Held]) -> list[Held]:
+def _named(inner: nn.Module, found: list[LocalTensor]) -> list[LocalTensor]:
     naming = Naming(getattr(inner, "_fsdp_wrapped_module", inner))
-    named: dict[str, Held] = {}
+    named: dict[str, LocalTensor] = {}
     for held in found:
         name, kind = naming(held.name, held.trainable, held.kind)
         aliases = tuple(naming(alias, held.trainable, held.kind)[0] for alias in held.aliases)
@@ -76,7 +76,7 @@ def _named(inner: nn.Module, found: list[Held]) -> list[Held]:
     return list(named.values())
 
 
-def _parameters(module: nn.Module, skipped: Callable[[str, nn.Parameter], bool]) -> Iterator[Held]:
+def _parameters(module: nn.Module, skipped: Callable[[str, nn.Parameter], bool]) -> Iterator[LocalTensor]:
     names: dict[int, list[str]] = {}
     parameters: dict[int, nn.Parameter] = {}
     for name, parameter in module.named_parameters(remove_duplicate=False):
@@ -89,7 +89,7 @@ def _parameters(module: nn.Module, skipped: Callable[[str, nn.Parameter], bool])
         yield replace(build(first, "parameter", parameter), trainable=parameter.requires_grad, aliases=tuple(aliases))
 
 
-def _buffers(module: nn.Module) -> Iterator[Held]:
+def _buffers(module: nn.Module) -> Iterator[LocalTensor]:
     seen: set[int] = set()
     for prefix, owner in module.named_modules():
         for name, buffer in owner._buffers.items():
@@ -98,16 +98,16 @@ def _buffers(module: nn.Module) -> Iterator[Held]:
                 yield plain(clean(f"{prefix}.{name}" if prefix else name), "buffer", buffer)
 
 
-def plain(name: str, kind: Kind, tensor: torch.Tensor) -> Held:
+def plain(name: str, kind: Kind, tensor: torch.Tensor) -> LocalTensor:
     """A tensor that every rank holds whole."""
     if type(tensor) not in (torch.Tensor, nn.Parameter) or hasattr(tensor, "ds_id"):
         raise UnsupportedError(f"{kind} {name} is a {type(tensor).__name__} of a kind that is not known here")
     values = tensor.detach()
     rank = dist.get_rank() if dist.is_initialized() else 0
-    return Held(name, kind, tuple(values.shape), flat(name, values), regions.whole(values.shape), rank)
+    return LocalTensor(name, kind, tuple(values.shape), flat(name, values), regions.whole(values.shape), rank)
 
 
-def _sharded(name: str, kind: Kind, parameter: Any) -> Held:
+def _sharded(name: str, kind: Kind, parameter: Any) -> LocalTensor:
     mesh, placements = parameter.device_mesh, parameter.placements
     coordinate = mesh.get_coordinate()
     known = all(type(placement) in (Shard, Replicate) for placement in placements)
@@ -120,7 +120,7 @@ def _sharded(name: str, kind: Kind, parameter: Any) -> Held:
     values = parameter.detach()
 
     local = flat(name, values.to_local())
-    return Held(name, kind, tuple(values.shape), local, regions.box(values.shape, offset, size), replica)
+    return LocalTensor(name, kind, tuple(values.shape), local, regions.box(values.shape, offset, size), replica)
 
 
 def flat(name: str, values: torch.Tensor) -> torch.Tensor:

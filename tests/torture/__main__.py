@@ -19,10 +19,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from recipe.crosscheck.torture import damage, endurance, faults, kills
-from recipe.crosscheck.torture.kills import Setting
-from recipe.crosscheck.torture.pair import warm_up
-from recipe.crosscheck.torture.zygote import Child, Task, fork, in_parallel
+from torture import damage, endurance, faults, kills
+from torture.kills import KillSetting
+from torture.pair import warm_up
+from torture.zygote import Child, Task, fork, in_parallel
 
 WORKERS = 3
 """Pairs at a time that are killed."""
@@ -41,7 +41,7 @@ SHOWN = 10
 Figures = dict[str, Any]
 
 
-def run(setting: Setting, arguments: argparse.Namespace, tell: Callable[[str], None]) -> Figures:
+def run(setting: KillSetting, arguments: argparse.Namespace, tell: Callable[[str], None]) -> Figures:
     """Everything; figures by part."""
     quick = arguments.quick
     share = 1.0 if arguments.every_point else 0.0 if quick else SHARE
@@ -66,13 +66,13 @@ def run(setting: Setting, arguments: argparse.Namespace, tell: Callable[[str], N
     return figures
 
 
-def _kills(setting: Setting, share: float, tell: Callable[[str], None], *, quick: bool) -> Figures:
+def _kills(setting: KillSetting, share: float, tell: Callable[[str], None], *, quick: bool) -> Figures:
     planned = kills.plan_kills(setting, share, quick=quick)
     tell(f"killing {len(planned)} times")
     return kills.summary(kills.run_kills(setting, planned, WORKERS, _teller(tell, len(planned))))
 
 
-def _faults(setting: Setting, tell: Callable[[str], None], *, quick: bool) -> Figures:
+def _faults(setting: KillSetting, tell: Callable[[str], None], *, quick: bool) -> Figures:
     codes = [errno.EIO] if quick else [errno.EIO, errno.ENOSPC]
     chosen = [*faults.disk_errors(setting, codes, quick=quick), *faults.everything_else(setting)]
     reason = faults.can_mount(setting.scratch)
@@ -100,7 +100,7 @@ def _faults(setting: Setting, tell: Callable[[str], None], *, quick: bool) -> Fi
     }
 
 
-def _damage(setting: Setting) -> Figures:
+def _damage(setting: KillSetting) -> Figures:
     folder = setting.scratch / "damage"
     folder.mkdir(mode=0o700)
     task = Task(lambda: damage.run_damages(folder), "damage", 300)
@@ -110,16 +110,16 @@ def _damage(setting: Setting) -> Figures:
     return found
 
 
-def _cost(setting: Setting, *, quick: bool) -> Figures:
+def _cost(setting: KillSetting, *, quick: bool) -> Figures:
     from recipe.crosscheck.bench_exchange import measure_checkpoint, measure_signs_of_life
 
     size_bytes = 64 * 2**20 if quick else 2 * 2**30
     return {**measure_checkpoint(setting.scratch, size_bytes), **measure_signs_of_life(setting.scratch)}
 
 
-def _runs(setting: Setting) -> Figures:
+def _runs(setting: KillSetting) -> Figures:
     """Real training runs, killed in turn while they save, wait and load, and started again."""
-    from recipe.crosscheck.interrupted import run_cases
+    from torture.interrupted import run_cases
 
     folder = setting.scratch / "runs"
     folder.mkdir(mode=0o700)
@@ -146,7 +146,7 @@ def _result_of(child: Child, out: Path) -> Figures:
     }
 
 
-def _endurance(setting: Setting, steps: int) -> Figures:
+def _endurance(setting: KillSetting, steps: int) -> Figures:
     """Thousands of steps, besides everything else: what a step takes is told by its CPU time."""
     kept = endurance.endure(steps, setting.scratch, ENDURANCE_PATIENCE_S)
     tidy = endurance.endure(int(steps * TIDY_SHARE), setting.scratch, 300, tidy=True)
@@ -231,7 +231,7 @@ def main() -> None:
         sys.stdout.flush()
 
     with tempfile.TemporaryDirectory(dir=arguments.scratch) as scratch:
-        figures = report(run(Setting.make(Path(scratch)), arguments, tell))
+        figures = report(run(KillSetting.make(Path(scratch)), arguments, tell))
     figures["total_s"] = round(time.monotonic() - start_s, 1)
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(figures, indent=2) + "\n")

@@ -33,7 +33,7 @@ _EXACT = "must be exact, one is enough"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class Thresholds:
     """The value of each quantity beyond which it differs. Log-probs are in nats."""
 
     name: str
@@ -114,7 +114,7 @@ class Limits:
         return {name: getattr(self, name) for name in LIMIT_NAMES}
 
 
-LIMIT_NAMES = tuple(each.name for each in fields(Limits) if "reason" in each.metadata)
+LIMIT_NAMES = tuple(each.name for each in fields(Thresholds) if "reason" in each.metadata)
 """What a file of limits may set, besides `aspect/quantity` of these."""
 
 _ALIASES = {
@@ -265,7 +265,7 @@ _FINENESS = {"bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "fp16": "fp1
 _FINENESS |= {"float32": "fp32", "fp32": "fp32", "float": "fp32", "float64": "fp32"}
 
 
-def profile(name: str) -> Limits:
+def profile(name: str) -> Thresholds:
     """The limits of a profile.
 
     Raises:
@@ -274,7 +274,7 @@ def profile(name: str) -> Limits:
     if name not in _VALUES:
         raise SettingsError(f"there is no profile {name!r} of limits; there are {', '.join(PROFILES)}")
     values: dict[str, Any] = dict(_VALUES[name])
-    return Limits(name=name, **values)
+    return Thresholds(name=name, **values)
 
 
 def profile_name(sampling: Mapping[str, Any], *others: Mapping[str, Any]) -> str:
@@ -295,12 +295,12 @@ def _plain(dtype: Any) -> str:
     return str(dtype).removeprefix("torch.").lower()
 
 
-def limits_for(sampling: Mapping[str, Any], *others: Mapping[str, Any]) -> Limits:
+def limits_for(sampling: Mapping[str, Any], *others: Mapping[str, Any]) -> Thresholds:
     """The limits of the profile that fits, see `profile_name`."""
     return profile(profile_name(sampling, *others))
 
 
-def read_limits(path: Path, base: Limits | None = None) -> Limits:
+def read_limits(path: Path, base: Thresholds | None = None) -> Thresholds:
     """`base` with the limits that a YAML or JSON file sets: `profile: dense_bf16` and `quantity: number`, or
     `aspect/quantity: number` for one aspect alone.
 

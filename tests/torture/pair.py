@@ -22,21 +22,21 @@ from typing import Any
 import torch
 from omegaconf import OmegaConf
 
-from recipe.crosscheck.torture import fake_run, toy
-from recipe.crosscheck.torture.fake_run import OUTCOME, TRACKER, Disturbance, Plan
-from recipe.crosscheck.torture.points import Watch
-from recipe.crosscheck.torture.toy import Course
-from recipe.crosscheck.torture.zygote import Child, fork
-from verl.crosscheck.run import participation
+from torture import fake_run, toy
+from torture.fake_run import OUTCOME, TRACKER, Disturbance, RunPlan
+from torture.points import Watch
+from torture.toy import Course
+from torture.zygote import Child, fork
 from verl.crosscheck.agreement.compare import compare
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.errors import CrossCheckError
 from verl.crosscheck.exchange import filesystem, layout
 from verl.crosscheck.exchange.artefacts import read_artefact_about
-from verl.crosscheck.exchange.session.heartbeat import Heartbeat
 from verl.crosscheck.exchange.manifest import read_checked
 from verl.crosscheck.exchange.record.record import read_record
 from verl.crosscheck.exchange.session.claim import sessions
+from verl.crosscheck.exchange.session.heartbeat import Heartbeat
+from verl.crosscheck.run import participation
 
 MODES = ("ckpt", "rollout")
 PATIENCE_S = 25.0
@@ -46,7 +46,7 @@ Setup = Callable[[], object]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ToyOutcome:
     """How a run ended: with a state, or with an error."""
 
     state: dict[str, Any] | None
@@ -60,7 +60,7 @@ class Outcome:
 
 
 @dataclass
-class Pair:
+class ToyPair:
     """A directory for an exchange, and one for the own checkpoints of each run."""
 
     folder: Path
@@ -74,8 +74,8 @@ class Pair:
     def own(self, mode: str) -> Path:
         return self.folder / mode
 
-    def plan(self, mode: str) -> Plan:
-        return Plan(mode, self.root, self.own(mode), self.course, self.settings)
+    def plan(self, mode: str) -> RunPlan:
+        return RunPlan(mode, self.root, self.own(mode), self.course, self.settings)
 
     # ---------------------------------------------------------------- runs
 
@@ -113,10 +113,10 @@ class Pair:
 
         return fork(work, self.folder / f"{mode}.log")
 
-    def outcome(self, mode: str) -> Outcome | None:
+    def outcome(self, mode: str) -> ToyOutcome | None:
         """How a run ended; None if it was killed."""
         with suppress(FileNotFoundError):
-            return Outcome(**json.loads((self.own(mode) / OUTCOME).read_text()))
+            return ToyOutcome(**json.loads((self.own(mode) / OUTCOME).read_text()))
         return None
 
     def resume(self, modes: tuple[str, ...]) -> dict[str, Child]:
@@ -206,15 +206,15 @@ class Pair:
         return "\n".join(f"--- {mode}\n{(self.folder / f'{mode}.log').read_text()[-1500:]}" for mode in MODES)
 
 
-def ended(plan: Plan, disturbance: Disturbance | None, clock: Callable[[], Clock] | None) -> Outcome:
+def ended(plan: RunPlan, disturbance: Disturbance | None, clock: Callable[[], Clock] | None) -> ToyOutcome:
     """Does a run, and says how it ended."""
     try:
-        return Outcome(asdict(fake_run.run(plan, disturbance, clock() if clock else None)))
+        return ToyOutcome(asdict(fake_run.run(plan, disturbance, clock() if clock else None)))
     except BaseException as e:
         traceback.print_exc()
         ours = isinstance(e, CrossCheckError)
-        again = pickle.loads(pickle.dumps(e)) if ours else e  # noqa: S301  its own
-        return Outcome(None, type(e).__name__, str(e), ours and (type(again), str(again)) == (type(e), str(e)))
+        again = pickle.loads(pickle.dumps(e)) if ours else e
+        return ToyOutcome(None, type(e).__name__, str(e), ours and (type(again), str(again)) == (type(e), str(e)))
 
 
 def _quick_heartbeat(path: Path) -> Heartbeat:
@@ -224,10 +224,10 @@ def _quick_heartbeat(path: Path) -> Heartbeat:
 @contextmanager
 def new_pair(
     course: Course, scratch: Path, *, template: Path | None = None, settings: dict[str, Any] | None = None
-) -> Iterator[Pair]:
+) -> Iterator[ToyPair]:
     """An empty pair, or one whose directory earlier sessions have used; gone afterwards."""
     folder = Path(tempfile.mkdtemp(dir=scratch))
-    pair = Pair(folder, course, settings or {})
+    pair = ToyPair(folder, course, settings or {})
     if template:
         shutil.copytree(template, pair.root, symlinks=True)
     try:
@@ -242,7 +242,7 @@ def warm_up() -> None:
     participation.installed_versions = functools.cache(participation.installed_versions)
     participation.read_installation()
     participation.installed_versions()
-    config = OmegaConf.to_container(Plan("ckpt", Path("/"), Path("/"), Course(1), {}).config())
+    config = OmegaConf.to_container(RunPlan("ckpt", Path("/"), Path("/"), Course(1), {}).config())
     compare(config, config, {}, {})
     torch.set_num_threads(1)
     gc.collect()

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One run with a fake trainer: upstream's order of events, real files, the real exchange, and no Ray.
 
-    python -m recipe.crosscheck.torture.fake_run --mode ckpt --dir /tmp/exchange --own /tmp/a --steps 4
+    python -m torture.fake_run --mode ckpt --dir /tmp/exchange --own /tmp/a --steps 4
 
 Started twice, once in each mode with a folder of its own for `--own`, it is a cross-check of two runs. `--kill-at NAME`
 makes it kill itself at a point that `--record` has listed.
@@ -24,12 +24,12 @@ import torch
 from omegaconf import OmegaConf
 from tensordict import TensorDict
 
-from recipe.crosscheck.torture import toy
-from recipe.crosscheck.torture.toy import Course
-from verl.crosscheck.run import resuming, participation
-from verl.crosscheck.run.checkpoints import actor_about
+from torture import toy
+from torture.toy import Course
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.exchange import filesystem
+from verl.crosscheck.run import participation, resuming
+from verl.crosscheck.run.checkpoints import actor_about
 from verl.crosscheck.run.startup import prepare
 from verl.protocol import DataProto
 from verl.utils.share_data import ShareDataTest
@@ -41,7 +41,7 @@ OUTCOME = "outcome.json"
 
 
 class Disturbance:
-    """What happens to a run besides its work; this one does nothing. `recipe.crosscheck.torture.points` has more."""
+    """What happens to a run besides its work; this one does nothing. `torture.points` has more."""
 
     def at(self, step: int) -> None:
         """The trainer begins a step."""
@@ -54,7 +54,7 @@ class Disturbance:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunPlan:
     """One run.
 
     Args:
@@ -96,7 +96,7 @@ class Plan:
 
 
 @dataclass
-class State:
+class TrainerState:
     """What a run knows, all of it in its own checkpoint.
 
     Args:
@@ -108,7 +108,7 @@ class State:
     took: str = ""
 
 
-class Engine:
+class FakeEngine:
     """A rollout manager: answers with the weights that were pushed to it."""
 
     def __init__(self, weights: str, disturbance: Disturbance) -> None:
@@ -129,14 +129,14 @@ class Engine:
 class FakeTrainer:
     """Upstream's loop, step by step: generate, train, exchange, save, push, validate."""
 
-    def __init__(self, plan: Plan, config: Any, share: ShareDataTest, disturbance: Disturbance) -> None:
+    def __init__(self, plan: RunPlan, config: Any, share: ShareDataTest, disturbance: Disturbance) -> None:
         self._plan, self._config, self._share, self._disturbance = plan, config, share, disturbance
-        self.state = State()
+        self.state = TrainerState()
         share.tell_facts({"model": {"shards": toy.SHARDS}, "course": asdict(plan.course)})
-        self._engine = Engine(self.state.weights, disturbance)
+        self._engine = FakeEngine(self.state.weights, disturbance)
         share.wrap_generate_sequences(plan.mode, self._engine)
 
-    def fit(self) -> State:
+    def fit(self) -> TrainerState:
         course = self._plan.course
         self._resume()
         self._share.begin_at(self.state.step)
@@ -201,7 +201,7 @@ class FakeTrainer:
             step = int((self._plan.own / TRACKER).read_text())
         except FileNotFoundError:
             return
-        self.state = State(**json.loads((self._plan.own / f"global_step_{step}" / STATE).read_text()))
+        self.state = TrainerState(**json.loads((self._plan.own / f"global_step_{step}" / STATE).read_text()))
 
     def _point(self, phase: str) -> Callable[[str, Path], None]:
         return lambda operation, path: self._disturbance.point(phase, operation, path)
@@ -222,7 +222,7 @@ def column(values: list[Any]) -> np.ndarray:
     return array
 
 
-def run(plan: Plan, disturbance: Disturbance | None = None, clock: Clock | None = None) -> State:
+def run(plan: RunPlan, disturbance: Disturbance | None = None, clock: Clock | None = None) -> TrainerState:
     """A whole run, from its configuration to its end, as `main_ppo` and the trainer make it.
 
     Args:
@@ -233,12 +233,12 @@ def run(plan: Plan, disturbance: Disturbance | None = None, clock: Clock | None 
     plan.own.mkdir(parents=True, exist_ok=True)
     config = plan.config()
     if clock is None:
-        with participation.taking_part(config, prepare(config)):
+        with participation.registered_run(config, prepare(config)):
             return _train(plan, config, ShareDataTest(config), disturbance)
     return _train(plan, config, ShareDataTest(config, clock), disturbance)
 
 
-def _train(plan: Plan, config: Any, share: ShareDataTest, disturbance: Disturbance) -> State:
+def _train(plan: RunPlan, config: Any, share: ShareDataTest, disturbance: Disturbance) -> TrainerState:
     """As upstream's trainer with this fork's hooks: the first word on the end is the trainer's."""
     trainer = FakeTrainer(plan, config, share, disturbance)
     try:
@@ -252,7 +252,7 @@ def _train(plan: Plan, config: Any, share: ShareDataTest, disturbance: Disturban
 
 def main() -> None:
     """One run by hand."""
-    from recipe.crosscheck.torture.points import Killer, Recorder
+    from torture.points import Killer, PointRecorder
 
     parser = argparse.ArgumentParser(description="One of two fake runs that cross-check each other.")
     parser.add_argument("--mode", choices=["ckpt", "rollout"], required=True)
@@ -264,16 +264,16 @@ def main() -> None:
     parser.add_argument("--record", type=Path, metavar="FILE", help="write the names of all points there")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    plan = Plan(arguments.mode, arguments.dir, arguments.own, Course(arguments.steps, test_freq=arguments.test_freq))
-    watch: Recorder | Killer | None = None
+    plan = RunPlan(arguments.mode, arguments.dir, arguments.own, Course(arguments.steps, test_freq=arguments.test_freq))
+    watch: PointRecorder | Killer | None = None
     if arguments.kill_at:
         watch = Killer(arguments.kill_at)
     elif arguments.record:
-        watch = Recorder()
+        watch = PointRecorder()
     in_force: AbstractContextManager[None] = filesystem.replaced(watch.disk(plan)) if watch else nullcontext()
     with in_force:
         state = run(plan, watch)
-    if isinstance(watch, Recorder):
+    if isinstance(watch, PointRecorder):
         arguments.record.write_text("\n".join(watch.names) + "\n")
     sys.stdout.write(json.dumps(asdict(state)) + "\n")
 

@@ -31,20 +31,20 @@ def overrides(moment: str, index: int) -> list[str]:
     assert moment in MOMENTS
     runtime_env = "ray_kwargs.ray_init.runtime_env"
     return [
-        f"+{runtime_env}.worker_process_setup_hook=recipe.crosscheck.killing.install",
+        f"+{runtime_env}.worker_process_setup_hook=torture.killing.install",
         "+" + override(f"{runtime_env}.env_vars.{VARIABLE}", f"{moment}_{index}"),
     ]
 
 
 def install() -> None:
     """Wait for the moment, in a process of a run."""
-    from verl.crosscheck.run import live
     from verl.crosscheck.exchange import filesystem
     from verl.crosscheck.exchange.session.own_run import OwnRun
+    from verl.crosscheck.run import live
 
     moment = os.environ[VARIABLE]
     runs: list[OwnRun] = []
-    report, load_rollout = OwnRun.report, live.LiveSide.load_rollout
+    report, load_rollout = OwnRun.report, live.LiveExchange.load_rollout
 
     def die_at(now: str) -> None:
         if now == moment and runs:
@@ -73,5 +73,5 @@ def install() -> None:
             super().rename(source, target)
 
     OwnRun.report = reported  # type: ignore[method-assign]
-    live.LiveSide.load_rollout = loaded  # type: ignore[method-assign]
+    live.LiveExchange.load_rollout = loaded  # type: ignore[method-assign]
     filesystem._active = Disk()
