@@ -1,6 +1,8 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the whole torture, prints a table, and writes the figures as JSON. Ends with status 1 if anything was lost.
+"""Proof that the exchange can be trusted: two fake runs through the real code, killed, starved and lied to.
+
+Runs the whole torture, prints a table, and writes the figures as JSON. Ends with status 1 if anything was lost.
 
 scripts/torture [--quick] [--every-point] [--out outputs/bench/torture.json]
 """

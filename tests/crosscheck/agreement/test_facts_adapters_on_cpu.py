@@ -10,7 +10,8 @@ from omegaconf import OmegaConf
 from peft import LoraConfig, get_peft_model
 from tiny_models import tiny_qwen2
 
-from verl.crosscheck.agreement.compare import NOT_KNOWN, Comparison, fact_differences, facts_adapters
+from verl.crosscheck.agreement import facts_adapters
+from verl.crosscheck.agreement.compare import NOT_KNOWN, Comparison, fact_differences
 from verl.crosscheck.agreement.facts_adapters import adapter_facts, critic_adapter_facts, trains_adapters
 from verl.crosscheck.errors import CrossCheckError
 from verl.crosscheck.run import hooks
@@ -109,7 +110,7 @@ def test_facts_are_told_once_the_workers_have_the_adapters(monkeypatch, tmp_path
         begin_at=lambda step: None,
         begin_training=lambda group: told.append("begin"),
     )
-    monkeypatch.setattr("verl.utils.share_data.ShareDataTest", lambda config: share)
+    monkeypatch.setattr("verl.crosscheck.run.share_data.ShareDataTest", lambda config: share)
     monkeypatch.setattr("verl.crosscheck.agreement.facts.collect_facts", lambda trainer: {"model": {}})
     config = OmegaConf.create({"actor_rollout_ref": {"model": {"lora_rank": lora_rank}}})
     hook = hooks.ShareHooks(config, "ckpt")

@@ -4,7 +4,7 @@
 
 A configuration is what `verl.crosscheck.redaction` left of it, facts are what `facts` found out; both are plain JSON.
 `table` lists the keys that may differ. What was not compared is reported, never taken for equal.
- Called before the first exchange; knows nothing of files, Ray or Hydra.
+Called before the first exchange; knows nothing of files, Ray or Hydra.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ class SkipHooks(NoHooks):
         self._config = config
 
     def wrap_rollout(self, manager: Any) -> None:
-        from verl.utils.rollout_skip import RolloutSkip
+        from verl.crosscheck.run.rollout_skip import RolloutSkip
 
         RolloutSkip(self._config, manager).wrap_generate_sequences()
 
@@ -103,7 +103,7 @@ class ShareHooks:
 
     def __init__(self, config: Any, mode: str) -> None:
         from verl.crosscheck.agreement.facts_adapters import trains_adapters
-        from verl.utils.share_data import ShareDataTest
+        from verl.crosscheck.run.share_data import ShareDataTest
 
         self._mode, self._config = mode, config
         self._share = ShareDataTest(config)

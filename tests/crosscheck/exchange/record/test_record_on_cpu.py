@@ -593,7 +593,7 @@ def test_the_same_record_gives_the_same_bytes() -> None:
 def test_the_format_imports_nothing_of_rl_and_no_pickle() -> None:
     folder = Path(limits.__file__).parent
     names = (
-        "record sources columns encoding decoding dtypes restoring limits json_part "
+        "record sources columns encoding decoding types restoring limits json_part "
         "safetensors_file safetensors_header safetensors_reader"
     )
     imported = set()
@@ -604,7 +604,7 @@ def test_the_format_imports_nothing_of_rl_and_no_pickle() -> None:
             elif isinstance(node, ast.ImportFrom):
                 imported.add(node.module or "")
     ours = {name for name in imported if name.startswith("verl")}
-    assert ours <= {"verl.crosscheck.errors"} | {f"verl.crosscheck.exchange.{name}" for name in names.split()}
+    assert ours <= {"verl.crosscheck.errors"} | {f"verl.crosscheck.exchange.record.{name}" for name in names.split()}
     assert {name.split(".")[0] for name in imported - ours} <= {
         *("__future__", "collections", "dataclasses", "functools", "itertools", "json", "math", "os", "pathlib"),
         *("stat", "struct", "typing", "numpy", "torch", "xxhash"),
