@@ -10,9 +10,9 @@ from contextlib import ExitStack
 
 import psutil
 import pytest
-from torture import interrupted
 
 from recipe.crosscheck import demo_task, launch, make_data
+from torture import interrupted
 
 pytestmark = pytest.mark.slow
 

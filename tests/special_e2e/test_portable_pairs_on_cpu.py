@@ -14,10 +14,10 @@ import psutil
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from torture import interrupted
 from transformers import AutoModelForCausalLM
 
 from recipe.crosscheck import demo_task, launch, make_data
+from torture import interrupted
 
 pytestmark = [pytest.mark.slow, pytest.mark.extended]
 

@@ -7,13 +7,13 @@ from contextlib import ExitStack
 from importlib.util import find_spec
 
 import pytest
-from torture import interrupted
 
 from recipe.crosscheck import demo_task, launch, make_data
 from recipe.crosscheck.bench_faults import limits_of, try_fault
 from recipe.crosscheck.bench_pairs import MANY_PROMPTS, NEW_WORKERS, Play, perform
 from recipe.crosscheck.faults import plan as plans
 from recipe.crosscheck.ledger import LedgerStep, exchange_s
+from torture import interrupted
 from verl.crosscheck.diagnosis.findings import Phase
 from verl.crosscheck.diagnosis.verdict import judge
 
