@@ -42,7 +42,7 @@ from verl.crosscheck import installation
 from verl.crosscheck.diagnosis.findings import Phase, StepComparison, Verdict, VerdictEvidence
 from verl.crosscheck.diagnosis.thresholds import Thresholds, limits_for
 from verl.crosscheck.diagnosis.verdict import judge
-from verl.crosscheck.report.numbers import number
+from verl.crosscheck.text import number
 
 ONE_RANK, TWO_RANKS = "trainer.n_gpus_per_node=1", "trainer.n_gpus_per_node=2"
 BF16_ENGINE = "actor_rollout_ref.rollout.dtype=bfloat16"

@@ -16,7 +16,6 @@ from verl.crosscheck.cli.terminal import (
     ATTENTION,
     FolderArgument,
     console,
-    count,
     data,
     ended_by_signals,
     print_json,
@@ -28,6 +27,7 @@ from verl.crosscheck.errors import SessionError
 from verl.crosscheck.exchange.directory import open_directory
 from verl.crosscheck.exchange.free_space import readable
 from verl.crosscheck.inspection.clean_plan import CleanItem, CleanPlan, carry_out, plan, require_all_ended
+from verl.crosscheck.text import count
 
 SCHEMA = "verl-crosscheck/clean"
 SCHEMA_VERSION = 1

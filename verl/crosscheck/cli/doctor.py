@@ -20,9 +20,7 @@ from rich.table import Table
 from verl.crosscheck.cli.terminal import (
     ATTENTION,
     console,
-    count,
     data,
-    duration,
     ended_by_signals,
     expanded,
     print_json,
@@ -38,6 +36,7 @@ from verl.crosscheck.inspection.doctor_notes import Found, Note
 from verl.crosscheck.inspection.doctor_pair import pair_checks
 from verl.crosscheck.inspection.estimate import CHECKPOINT_BYTES, PORTABLE_BYTES, Estimate, estimate, parameters_of
 from verl.crosscheck.inspection.mounts import Mount, mount_of
+from verl.crosscheck.text import count, duration
 
 SCHEMA = "verl-crosscheck/doctor"
 SCHEMA_VERSION = 1

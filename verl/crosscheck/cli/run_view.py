@@ -11,11 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from verl.crosscheck.cli.status_view import STYLES, doing, step
-from verl.crosscheck.cli.terminal import data, duration
+from verl.crosscheck.cli.terminal import data
 from verl.crosscheck.inspection.run_state import RunState, WatchedRun
 from verl.crosscheck.pair.log_tail import last_words
 from verl.crosscheck.pair.plan import PairPlan, Side
 from verl.crosscheck.pair.watch import PairOutcome, PairSight
+from verl.crosscheck.text import duration
 
 LINE_EVERY_S = 60.0
 """Longest time without a line, where lines are printed."""

@@ -15,9 +15,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from verl.crosscheck.cli.terminal import count, data
+from verl.crosscheck.cli.terminal import data
 from verl.crosscheck.exchange.free_space import readable
 from verl.crosscheck.inspection.session_facts import CheckpointFacts, RunFacts, SessionContent, grouped
+from verl.crosscheck.text import count
 
 if TYPE_CHECKING:
     from verl.crosscheck.inspection.record_facts import ColumnFacts, RecordFacts, Row

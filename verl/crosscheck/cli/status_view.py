@@ -14,12 +14,13 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from verl.crosscheck.cli.terminal import count, data, duration
+from verl.crosscheck.cli.terminal import data
 from verl.crosscheck.console import printable
 from verl.crosscheck.exchange.free_space import readable
 from verl.crosscheck.inspection.directory_contents import DirectoryContents
 from verl.crosscheck.inspection.run_state import RunState, StateSource, WatchedRun
 from verl.crosscheck.inspection.status import Agreement, DifferingSetting, Status
+from verl.crosscheck.text import count, duration
 
 STYLES = {
     RunState.NO_RUN: "dim",

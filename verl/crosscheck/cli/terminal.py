@@ -117,21 +117,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     return value if value is None or isinstance(value, str | bool | int) else str(value)
-
-
-def duration(seconds: float) -> str:
-    """Seconds as people say them: `0.4 s`, `12 s`, `5 min`, `2 h 05 min`, `3 d 4 h`."""
-    if seconds < 10:
-        return f"{max(seconds, 0):.1f} s"
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    minutes = int(seconds // 60)
-    if minutes < 120:
-        return f"{minutes} min"
-    hours = minutes // 60
-    return f"{hours} h {minutes % 60:02d} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
-
-
-def count(number: int, what: str, plural: str | None = None) -> str:
-    """`1 file`, `2 files`."""
-    return f"{number} {what if number == 1 else plural or what + 's'}"

@@ -21,11 +21,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-from verl.crosscheck.cli.terminal import duration
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.exchange import filesystem, layout
 from verl.crosscheck.exchange.free_space import readable
 from verl.crosscheck.exchange.layout import Layout
+from verl.crosscheck.text import duration
 
 FLUSHES = 20
 LISTING_DEADLINE_S = 5.0

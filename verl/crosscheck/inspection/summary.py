@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import re
 
-from verl.crosscheck.cli.terminal import duration
 from verl.crosscheck.errors import PeerFailedError
 from verl.crosscheck.exchange.layout import kind_and_index
 from verl.crosscheck.inspection.run_state import RunState, WatchedRun
+from verl.crosscheck.text import duration
 
 _WAITING = re.compile(r"waiting for (?P<artefact>(?:rollout|ckpt)_[0-9]+)")
 

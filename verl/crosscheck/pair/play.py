@@ -18,7 +18,7 @@ from rich.live import Live
 from rich.text import Text
 
 from verl.crosscheck.cli import run_view
-from verl.crosscheck.cli.terminal import ATTENTION, console, count, data
+from verl.crosscheck.cli.terminal import ATTENTION, console, data
 from verl.crosscheck.clock import Clock, SystemClock
 from verl.crosscheck.errors import CrossCheckError, DirectoryError
 from verl.crosscheck.exchange.directory import PRIVATE_MODE, open_directory
@@ -29,6 +29,7 @@ from verl.crosscheck.pair.plan import PairPlan, PairRequest, pairs, require_own_
 from verl.crosscheck.pair.process import TrainingRun, end_all, start
 from verl.crosscheck.pair.signals import Signals
 from verl.crosscheck.pair.watch import END_GRACE_S, PairOutcome, PairSight, TimeLimits, follow
+from verl.crosscheck.text import count
 
 _DEVICE_FILES = ("nvidia0", "davinci0")
 

@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from verl.crosscheck.cli.terminal import duration
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.errors import PeerFailedError, PeerSilentError, WaitTimeoutError
 from verl.crosscheck.inspection.run_state import RunState, WatchedRun
 from verl.crosscheck.inspection.status import Status
 from verl.crosscheck.pair.log_tail import error_line, last_lines
 from verl.crosscheck.pair.plan import PairPlan, Side
+from verl.crosscheck.text import duration
 
 LOOK_EVERY_S = 1.0
 END_GRACE_S = 30.0

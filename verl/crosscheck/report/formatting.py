@@ -8,8 +8,8 @@ import math
 
 from verl.crosscheck.diagnosis.assess import strength
 from verl.crosscheck.diagnosis.findings import Finding, VerdictEvidence
-from verl.crosscheck.report.numbers import number
 from verl.crosscheck.report.wording.words import Words
+from verl.crosscheck.text import number
 
 
 def bound(finding: Finding, words: Words) -> str:

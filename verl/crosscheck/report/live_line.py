@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from verl.crosscheck.diagnosis.assess import strength
 from verl.crosscheck.diagnosis.findings import Aspect, Finding, State, StepComparison
 from verl.crosscheck.report.model import Cell, cell, worst_findings
-from verl.crosscheck.report.numbers import number
+from verl.crosscheck.text import number
 
 ASPECTS = {
     Aspect.INPUTS: "inputs",

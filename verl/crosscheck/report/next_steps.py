@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from verl.crosscheck.diagnosis.reasons import Next
 from verl.crosscheck.report.model import Report
-from verl.crosscheck.report.numbers import NOTHING
 from verl.crosscheck.report.wording.words import Words
+from verl.crosscheck.text import NOTHING
 
 _TRAIN = "python -m verl.trainer.main_ppo <your overrides> \\\n    "
 

@@ -20,11 +20,11 @@ from verl.crosscheck.report.banner import banner
 from verl.crosscheck.report.formatting import bound, times
 from verl.crosscheck.report.model import Report
 from verl.crosscheck.report.next_steps import actions
-from verl.crosscheck.report.numbers import number
 from verl.crosscheck.report.page_scenario import cell_legend, scenario_facts
 from verl.crosscheck.report.page_tokens import note, row_facts, scale
 from verl.crosscheck.report.telling import not_compared, reasons
 from verl.crosscheck.report.wording.words import Words
+from verl.crosscheck.text import number
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _SHOWN_EVIDENCE = 6

@@ -15,9 +15,9 @@ from verl.crosscheck.report.banner import SIGNS
 from verl.crosscheck.report.formatting import bound
 from verl.crosscheck.report.layers import LayerChanges, layer_changes
 from verl.crosscheck.report.model import Cell, Control, Report, RunSummary, Scenario, SettingRow, cell
-from verl.crosscheck.report.numbers import NOTHING, number
 from verl.crosscheck.report.plots import layers_plot, outcome_plot, quantity_plot
 from verl.crosscheck.report.wording.words import Words
+from verl.crosscheck.text import NOTHING, number
 
 CELL_SIGNS = {Cell.AGREE: SIGNS["ok"], Cell.PARTLY: SIGNS["ok"], Cell.DIFFER: SIGNS["fault"], Cell.MISSING: NOTHING}
 """Colour is never alone."""

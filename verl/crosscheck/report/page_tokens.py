@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from verl.crosscheck.report.model import Token, TokenRow
-from verl.crosscheck.report.numbers import number, row_name
 from verl.crosscheck.report.wording.words import Words
+from verl.crosscheck.text import number, row_name
 
 LEVELS = (0.02, 0.1, 0.3, 1.0, 3.0)
 """Absolute difference of log-probs from which a token is this dark; below the first it has no colour."""

@@ -11,15 +11,14 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from verl.crosscheck.cli.terminal import data
 from verl.crosscheck.console import printable
 from verl.crosscheck.report.banner import FAULT, OK, OPEN, SIGNS, UNKNOWN, banner
 from verl.crosscheck.report.formatting import bound, times
 from verl.crosscheck.report.model import Cell, Report, Scenario, cell
 from verl.crosscheck.report.next_steps import actions
-from verl.crosscheck.report.numbers import NOTHING, number
 from verl.crosscheck.report.telling import not_compared, reasons
 from verl.crosscheck.report.wording.words import Words
+from verl.crosscheck.text import NOTHING, number
 
 _STYLES = {FAULT: "bold red", OK: "bold green", OPEN: "bold yellow", UNKNOWN: "dim"}
 _CELLS = {
@@ -31,6 +30,11 @@ _CELLS = {
 _SHOWN_EVIDENCE = 5
 _STRIP_STEPS = 48
 """The last steps that a line holds."""
+
+
+def data(value: object, style: str = "") -> Text:
+    """Return what comes from a file or a name, as it is, on however many lines it needs."""
+    return Text(printable(str(value)), style=style, overflow="fold")
 
 
 class Commands(Text):
