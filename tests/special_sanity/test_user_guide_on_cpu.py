@@ -91,8 +91,14 @@ def span(cell):
 
 
 def test_both_languages_have_the_same_pages():
-    assert [page.name for page in sorted((ROOT / "docs" / "zh").glob("*.md"))] == PAGES
+    assert {page.name for page in (ROOT / "docs" / "zh").glob("*.md")} == {*PAGES, "architecture.md"}
     assert len(PAGES) >= 10
+
+
+def test_the_page_about_the_code_is_one_in_both_languages():
+    pages = [(ROOT / "docs" / folder / "architecture.md").read_text(encoding="utf-8") for folder in ("", "zh")]
+    for pattern in (r"^#+ ", r"^\d\. ", r"^\|"):
+        assert len({len(re.findall(pattern, page, re.MULTILINE)) for page in pages}) == 1, pattern
 
 
 @each_page
