@@ -64,13 +64,9 @@ SMALL_MODULES = 20
 
 # What does not hold yet. Each list is exact: what is mended leaves it, and nothing joins it.
 KNOWN_UPWARDS = {
-    "verl.crosscheck.inspection.doctor_checks imports verl.crosscheck.cli.terminal",
-    "verl.crosscheck.inspection.summary imports verl.crosscheck.cli.terminal",
     "verl.crosscheck.pair.play imports verl.crosscheck.cli",
     "verl.crosscheck.pair.play imports verl.crosscheck.cli.run_view",
     "verl.crosscheck.pair.play imports verl.crosscheck.cli.terminal",
-    "verl.crosscheck.pair.watch imports verl.crosscheck.cli.terminal",
-    "verl.crosscheck.report.text imports verl.crosscheck.cli.terminal",
 }
 KNOWN_FORBIDDEN = {
     "verl.crosscheck.inspection.record_facts imports torch",
