@@ -86,3 +86,25 @@ def test_what_is_not_there_is_noticed():
     assert resolves("verl.crosscheck.errors.CrossCheckError")
     assert not resolves("verl.crosscheck.errors.NoSuchError")
     assert not resolves("verl.crosscheck.no_such_module")
+
+
+@pytest.mark.parametrize("page", [*PAGES, CHANGELOG], ids=relative)
+def test_links_lead_somewhere(page):
+    targets = re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
+    gone = []
+    for file, _, anchor in (target.partition("#") for target in targets if not target.startswith("http")):
+        there = (page.parent / file).resolve() if file else page
+        headings = re.findall(r"^#+ (.*)$", there.read_text(encoding="utf-8"), re.MULTILINE) if anchor else []
+        anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+        if not there.exists() or (anchor and anchor not in anchors):
+            gone.append(f"{file}#{anchor}")
+    assert not gone
+
+
+def test_the_first_pages_link_all_the_others():
+    linked = set()
+    for index in ("README.md", "README.zh-CN.md", "docs/en/README.md", "docs/zh/README.md"):
+        file = ROOT / index
+        targets = re.findall(r"\]\(([^)#\s]+)", file.read_text(encoding="utf-8"))
+        linked |= {(file.parent / target).resolve() for target in targets if not target.startswith("http")}
+    assert not {relative(page) for page in {*PAGES, CHANGELOG} - linked if "tests" not in page.parts}
