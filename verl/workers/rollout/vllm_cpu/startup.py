@@ -120,9 +120,9 @@ def _require_possible(rollout: Any) -> None:
     size = rollout.get("data_parallel_size", 1)
     if size != 1:
         raise ValueError(
-            f"actor_rollout_ref.rollout.data_parallel_size={size}: on a CPU the engines of one vLLM cannot be told "
-            "apart. Type actor_rollout_ref.rollout.data_parallel_size=1: every rank, or group of ranks that share a "
-            "model by tensor_model_parallel_size, has a vLLM of its own."
+            f"actor_rollout_ref.rollout.data_parallel_size={size}: on a CPU the engines of one vLLM have no "
+            "addresses of their own. Type actor_rollout_ref.rollout.data_parallel_size=1: every rank, or group of "
+            "ranks that share a model by tensor_model_parallel_size, has a vLLM of its own."
         )
 
 
