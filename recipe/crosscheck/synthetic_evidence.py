@@ -13,6 +13,7 @@ import numpy.typing as npt
 from verl.crosscheck.evidence.packing import round_to_24_bits
 from verl.crosscheck.evidence.row_identity import row_ids
 from verl.crosscheck.evidence.step import MASK, ROLLOUT, TRAIN, StepEvidence, TensorChange
+from verl.crosscheck.reasons import ReasonCode, because
 from verl.crosscheck.settings import Detail
 
 LAYERS = ("input_layernorm", "self_attn.q_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.down_proj")
@@ -74,7 +75,7 @@ def evidence_of_step(plan: SyntheticPlan, step: int) -> tuple[StepEvidence, Step
             metrics=_metrics(step, own, off=acts == GRADIENT and mode == plan.suspect),
             sampling=_SAMPLING | {"max_tokens": plan.tokens},
             changes=_changes(plan, step, mode, acts),
-            missing={"weights": "the rollout engine cannot tell digests of the weights it holds"},
+            missing={"weights": because(ReasonCode.NO_DIGESTS)},
         )
 
     return of("ckpt"), of("rollout")

@@ -67,13 +67,11 @@ KNOWN: set[tuple[str, str]] = {
     ("recipe", "accuse"),
     ("recipe", "limit"),
     ("recipe", "tells"),
-    ("agreement", "tells"),
     ("cli", "limit"),
     ("cli", "no fault seen"),
     ("cli", "sureness"),
     ("cli", "tells"),
     ("diagnosis", "limit"),
-    ("diagnosis", "tells"),
     ("inspection", "tells"),
     ("pair", "tells"),
     ("report", "accuse"),
@@ -154,6 +152,8 @@ def shown_texts(path):
 def sources():
     """Files with texts for people, by the package of verl/crosscheck or the folder that they belong to."""
     for path in sorted([*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.html"), *PACKAGE.rglob("*.j2")]):
+        if path.name == "old_reasons.py":  # sentences as 0.1.0 wrote them, to be recognised
+            continue
         parts = path.relative_to(PACKAGE).parts
         yield (parts[0] if len(parts) > 1 else "ground"), path
     for folder in ("recipe", "overlay", "tests/torture", "verl/trainer", "verl/utils", "verl/workers"):

@@ -30,6 +30,7 @@ from verl.crosscheck.agreement.compare import (
 from verl.crosscheck.agreement.table import TABLE, UNSET_MEANS, Rule, Scope
 from verl.crosscheck.errors import AgreementError
 from verl.crosscheck.overrides import assignment
+from verl.crosscheck.reasons import ReasonCode, because
 from verl.crosscheck.redaction import LEFT_OUT
 
 SHIPPED = {
@@ -151,14 +152,14 @@ def nested(key, value):
     ],
 )
 def test_patterns(pattern, key, fits):
-    assert Rule(pattern, "reason").matches(key) is fits
+    assert Rule(pattern, ReasonCode.UNSET).matches(key) is fits
 
 
 @pytest.mark.parametrize("rule", [*TABLE, *(rule for rule, _ in UNSET_MEANS)], ids=lambda rule: rule.pattern)
 def test_no_rule_is_dead(rule):
     keys = {key for name in SHIPPED for key in flatten(shipped(name))}
     assert any(map(rule.matches, keys)) is (rule.pattern not in NOT_SHIPPED)
-    assert rule.reason and rule.reason[-1] != "."
+    assert rule.reason.english[-1] != "."
 
 
 @pytest.mark.parametrize("key", MUST_AGREE.split())
@@ -259,7 +260,7 @@ def test_gpu_fsdp_against_npu_megatron_leaves_nothing():
     )
     assert differences(fsdp, npu) == []
     assert differences(npu, fsdp) == []
-    reasons = {each.difference.key: each.reason for each in allowed_differences(fsdp, npu)}
+    reasons = {each.difference.key: str(each.reason) for each in allowed_differences(fsdp, npu)}
     assert "back end" in reasons["actor_rollout_ref.actor.strategy"]
     assert "fact `optimiser`" in reasons["actor_rollout_ref.actor.optim.lr_decay_style"]
 
@@ -360,7 +361,7 @@ def test_flatten():
 def test_what_was_left_out_is_not_taken_for_equal():
     one = {"judge": {"api_key": LEFT_OUT, "url": f"http://{LEFT_OUT}@host"}, "trainer": {"share_data_token": LEFT_OUT}}
     assert differences(one, one) == differences(one, {}) == []
-    hidden = [NotCompared("judge.api_key", "could be a secret"), NotCompared("judge.url", "could be a secret")]
+    hidden = [NotCompared(key, because(ReasonCode.SECRET)) for key in ("judge.api_key", "judge.url")]
     assert not_compared(one, one) == not_compared({}, one) == hidden
     report = compare(one, one, {}, {}).report("A", "B")
     assert report == "Not compared:\n  judge.api_key, judge.url: could be a secret"
@@ -371,11 +372,11 @@ def test_facts():
     other = {"model": {"layers": 3, "rope": {"factor": 2}, "new": 1}, "data": {"rows": 1}}
     wrong, unknown = fact_differences(own, other)
     assert wrong == [Difference("model.layers", 2, 3), Difference("model.rope", None, {"factor": 2})]
-    assert unknown == [
-        NotCompared("data", "this run does not know: no table"),
-        NotCompared("model.new", "this run does not say"),
-        NotCompared("model.size", "the other run does not say"),
-        NotCompared("tokenizer", "the other run does not say"),
+    assert [(each.key, str(each.reason)) for each in unknown] == [
+        ("data", "this run does not know: no table"),
+        ("model.new", "this run does not say"),
+        ("model.size", "the other run does not say"),
+        ("tokenizer", "the other run does not say"),
     ]
     report = Comparison(fact_differences=tuple(wrong), not_compared=tuple(unknown)).report("A", "B")
     assert "actor_rollout_ref.model.path" in report

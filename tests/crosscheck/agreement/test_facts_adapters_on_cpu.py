@@ -11,9 +11,10 @@ from peft import LoraConfig, get_peft_model
 from tiny_models import tiny_qwen2
 
 from verl.crosscheck.agreement import facts_adapters
-from verl.crosscheck.agreement.compare import NOT_KNOWN, Comparison, fact_differences
+from verl.crosscheck.agreement.compare import Comparison, fact_differences, not_known
 from verl.crosscheck.agreement.facts_adapters import adapter_facts, critic_adapter_facts, trains_adapters
 from verl.crosscheck.errors import CrossCheckError
+from verl.crosscheck.reasons import ReasonCode, because, free_text
 from verl.crosscheck.run import hooks
 
 
@@ -76,7 +77,7 @@ def test_what_cannot_be_equal_is_not_compared():
     assert critic_adapter_facts(OmegaConf.create({"critic": {"model": {"lora_rank": 0}}})) == {}
     facts = critic_adapter_facts(OmegaConf.create({"critic": {"model": {"lora_rank": 8}}}))
     assert [each.key for each in fact_differences(facts, facts)[1]] == ["critic_adapters"]
-    assert adapter_facts(actor(1), 3) == {NOT_KNOWN: "it goes on after step 3"}
+    assert adapter_facts(actor(1), 3) == not_known(because(ReasonCode.GOES_ON, step=3))
 
 
 def test_workers_that_cannot_say_it(monkeypatch):
@@ -84,7 +85,7 @@ def test_workers_that_cannot_say_it(monkeypatch):
         raise CrossCheckError("rank 0: not possible with LoRA of Megatron")
 
     monkeypatch.setattr(facts_adapters, "ask_all", fails)
-    assert adapter_facts(None, 0) == {NOT_KNOWN: "rank 0: not possible with LoRA of Megatron"}
+    assert adapter_facts(None, 0) == not_known(free_text("rank 0: not possible with LoRA of Megatron"))
 
 
 def test_the_report_says_where_to_look():

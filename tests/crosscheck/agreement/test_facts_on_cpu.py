@@ -22,7 +22,7 @@ from torchdata.stateful_dataloader.sampler import RandomSampler
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerFast
 
 from recipe.crosscheck.make_data import write
-from verl.crosscheck.agreement.compare import NOT_KNOWN, fact_differences
+from verl.crosscheck.agreement.compare import NOT_KNOWN, fact_differences, not_known
 from verl.crosscheck.agreement.facts import (
     collect_facts,
     data_facts,
@@ -34,6 +34,7 @@ from verl.crosscheck.agreement.facts import (
 )
 from verl.crosscheck.agreement.facts_model import SAMPLED_TENSORS
 from verl.crosscheck.identity import Prompts, digest
+from verl.crosscheck.reasons import ReasonCode, because
 from verl.trainer.ppo.ray_trainer import RayPPOTrainer
 
 MODEL = "recipe/crosscheck/model"
@@ -236,7 +237,7 @@ def test_a_sampler_of_an_unknown_kind_is_not_asked(make_trainer):
     assert sampler.asked == 0
     assert facts == {
         "rows": 150,
-        "order": {NOT_KNOWN: "Curriculum might not draw the same again if it were asked twice"},
+        "order": not_known(because(ReasonCode.SAMPLER_NOT_REPEATABLE, sampler="Curriculum")),
     }
     for unknown in (Careful(range(9), generator=torch.Generator()), data.RandomSampler(range(9))):
         found = data_facts(trainer.train_dataset, trainer.val_dataset, unknown, 4)
@@ -339,7 +340,7 @@ def test_a_model_with_code_of_its_own_is_read_from_its_file(tmp_path):
 def test_a_model_that_is_not_there(model_dir):
     facts = collect_facts(SimpleNamespace(config={"actor_rollout_ref": {"model": {"path": "/no/such/folder"}}}))
     assert list(unknown_parts({"model": facts["model"]})) == ["model"]
-    assert "\n" not in facts["model"][NOT_KNOWN]
+    assert "\n" not in facts["model"][NOT_KNOWN]["text"]
 
 
 def test_weights_are_compared_however_they_are_split(model_dir, tmp_path):
@@ -392,7 +393,7 @@ def test_slow_and_fast_tokenizers(tmp_path):
 
 
 def test_what_is_no_tokenizer():
-    assert tokenizer_facts(None) == {NOT_KNOWN: "NoneType is no tokenizer of Transformers"}
+    assert tokenizer_facts(None) == not_known(because(ReasonCode.NO_TOKENIZER, kind="NoneType"))
 
 
 # --- from the configuration
@@ -428,7 +429,7 @@ def test_sampling():
         (
             "actor_rollout_ref.rollout.name=sglang",
             "logprobs_mode",
-            {NOT_KNOWN: "the sglang engine has no such setting"},
+            not_known(because(ReasonCode.NO_SUCH_SETTING, engine="sglang")),
         ),
     ],
 )

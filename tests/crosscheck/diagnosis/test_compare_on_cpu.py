@@ -15,8 +15,8 @@ from verl.crosscheck.diagnosis.assess import reassess, state_of
 from verl.crosscheck.diagnosis.compare import compare_step
 from verl.crosscheck.diagnosis.findings import Aspect, State
 from verl.crosscheck.diagnosis.thresholds import profile
-from verl.crosscheck.diagnosis.training_checks import OWN_STATE
 from verl.crosscheck.evidence.step import MASK, REF, ROLLOUT, TRAIN, TensorChange
+from verl.crosscheck.reasons import ReasonCode, because, free_text
 from verl.crosscheck.settings import Detail
 
 LIMITS = profile("dense_bf16")
@@ -105,7 +105,7 @@ def test_rows_are_matched_by_identity_not_by_place():
     assert finding(comparison, Aspect.FORWARD, "logprob_abs_diff_max").value == 0
     unmatched = finding(comparison, Aspect.INPUTS, "rows_unmatched_share")
     assert (unmatched.state, unmatched.value) == (DIFFER, pytest.approx(2 / 6))  # a budget keeps the lowest
-    assert unmatched.reason == "2 of 6 rows are in one run alone"
+    assert str(unmatched.reason) == "2 of 6 rows are in one run alone"
 
 
 def test_rows_that_a_budget_left_out_are_not_missed():
@@ -119,7 +119,7 @@ def test_rows_that_a_budget_left_out_are_not_missed():
         tokens={name: column[:tokens] for name, column in other.tokens.items()},
     )
     unmatched = finding(found((one, other)), Aspect.INPUTS, "rows_unmatched_share")
-    assert (unmatched.state, unmatched.value, unmatched.reason) == (AGREE, 0.0, "4 rows that both runs kept")
+    assert (unmatched.state, unmatched.value, str(unmatched.reason)) == (AGREE, 0.0, "4 rows that both runs kept")
 
 
 MISSING_CASES = {
@@ -135,7 +135,7 @@ def test_what_cannot_be_compared_is_missing_with_its_reason(case):
     comparison = found(pair(dict(change), dict(change)))
     only = finding(comparison, Aspect.ROLLOUT_TAKER, "logprob_abs_diff_mean")
     assert only.state is MISSING and only.value is None
-    assert re.search(reason, only.reason)
+    assert re.search(reason, str(only.reason))
     assert state(comparison, Aspect.ROLLOUT_TAKER) is MISSING
 
 
@@ -145,10 +145,10 @@ def test_a_side_without_log_probs_tells_why():
         one,
         tokens={name: column for name, column in one.tokens.items() if name != ROLLOUT},
         rows={name: column for name, column in one.rows.items() if name != "rollout_sum"},
-        missing={"tokens/rollout": "set the flag"},
+        missing={"tokens/rollout": free_text("set the flag")},
     )
     comparison = found((one, other))
-    assert finding(comparison, Aspect.ROLLOUT_TAKER, "logprob_abs_diff_mean").reason == "set the flag"
+    assert finding(comparison, Aspect.ROLLOUT_TAKER, "logprob_abs_diff_mean").reason == free_text("set the flag")
     assert state(comparison, Aspect.ROLLOUT_TAKER) is MISSING
     assert state(comparison, Aspect.FORWARD) is AGREE
 
@@ -159,7 +159,7 @@ def test_too_few_tokens_say_nothing():
         evidence("ckpt", [1], [3], short), evidence("rollout", [1], [3], short | {TRAIN: np.full(3, -9.0)}), LIMITS
     )
     assert state(comparison, Aspect.FORWARD) is MISSING
-    assert finding(comparison, Aspect.FORWARD, "k3").reason == "fewer than 16 response tokens to compare"
+    assert str(finding(comparison, Aspect.FORWARD, "k3").reason) == "fewer than 16 response tokens to compare"
 
 
 @pytest.mark.parametrize("bad", [nan, inf, -inf])
@@ -207,7 +207,9 @@ def test_summary_compares_sums_of_rows_and_says_what_is_lacking():
     off = LOG_PROBS.copy()
     off[:6] += 0.5  # the first row, 6 tokens
     sides = [
-        replace(side, tokens={}, detail=Detail.SUMMARY, missing={"tokens": "trainer.share_data_evidence=tokens"})
+        replace(
+            side, tokens={}, detail=Detail.SUMMARY, missing={"tokens": free_text("trainer.share_data_evidence=tokens")}
+        )
         for side in pair({"log_probs": {TRAIN: off}})
     ]
     comparison = found(sides)
@@ -215,7 +217,7 @@ def test_summary_compares_sums_of_rows_and_says_what_is_lacking():
     by_rows = finding(comparison, Aspect.FORWARD, "logprob_row_diff_mean")
     assert (by_rows.value, by_rows.state) == (pytest.approx(6 * 0.5 / TOKENS), DIFFER)
     lacking = finding(comparison, Aspect.FORWARD, "logprob_abs_diff_mean")
-    assert (lacking.state, lacking.reason) == (MISSING, "trainer.share_data_evidence=tokens")
+    assert (lacking.state, str(lacking.reason)) == (MISSING, "trainer.share_data_evidence=tokens")
     assert state(comparison, Aspect.ROLLOUT_TAKER) is AGREE
 
 
@@ -322,7 +324,7 @@ def test_updates_that_are_shared_out_otherwise_accuse_nobody(case):
     for quantity in ("grad_norm_rel_diff", "change_rel_diff"):
         assert finding(comparison, Aspect.UPDATE, quantity).state is expected
     if expected is MISSING:
-        assert "ranks here and 2 there" in finding(comparison, Aspect.UPDATE, "change_rel_diff").reason
+        assert "ranks here and 2 there" in str(finding(comparison, Aspect.UPDATE, "change_rel_diff").reason)
 
 
 def test_advantages_of_critics_that_see_other_mini_batches_accuse_nobody():
@@ -336,7 +338,7 @@ def test_advantages_of_critics_that_see_other_mini_batches_accuse_nobody():
     ]
     comparison = found(pair(*sides))
     told = finding(comparison, Aspect.INPUTS, "advantage_rel_diff")
-    assert told.state is MISSING and "critic.ppo_mini_batch_size" in told.reason
+    assert told.state is MISSING and "critic.ppo_mini_batch_size" in str(told.reason)
     assert state(comparison, Aspect.UPDATE) is MISSING
 
 
@@ -344,7 +346,7 @@ def test_advantages_of_critics_that_see_other_mini_batches_accuse_nobody():
 def test_an_optimiser_state_of_its_own_is_told(form, told):
     comparison = found(pair(metrics={"actor/grad_norm": 1.0}, sampling={"ckpt_format": form}))
     reasons = [each.reason for each in comparison.findings if each.quantity == "optimiser_state"]
-    assert reasons == ([OWN_STATE] if told else [])
+    assert reasons == ([because(ReasonCode.OWN_OPTIMISER_STATE)] if told else [])
     assert state(comparison, Aspect.UPDATE) is AGREE
 
 
@@ -357,9 +359,8 @@ def test_a_metric_that_is_nan_in_both_is_not_agreement():
 
 def test_a_metric_of_one_run_alone_is_missing():
     comparison = found(pair({"metrics": {}}))
-    assert (
-        "no actor/grad_norm from the run in mode ckpt"
-        in finding(comparison, Aspect.UPDATE, "grad_norm_rel_diff").reason
+    assert "no actor/grad_norm from the run in mode ckpt" in str(
+        finding(comparison, Aspect.UPDATE, "grad_norm_rel_diff").reason
     )
 
 
@@ -394,9 +395,9 @@ def test_the_tensor_is_named_and_changes_are_given_largest_first():
     changes = {"a": TensorChange(4, 4, 0.4), "b": TensorChange(0, 3, 3), "c": TensorChange(nan, 3, nan)}
     comparison = found(pair({"changes": {name: changes[name] for name in "ab"}}))
     assert list(comparison.changes.items()) == [("b", 1.0), ("a", pytest.approx(0.1))]
-    assert finding(comparison, Aspect.UPDATE, "change_rel_diff_max").reason == "b"
+    assert finding(comparison, Aspect.UPDATE, "change_rel_diff_max").reason == because(ReasonCode.NAME, name="b")
     broken = found(pair({"changes": changes}))
-    assert "NaN or infinite: c" in finding(broken, Aspect.UPDATE, "change_rel_diff").reason
+    assert "NaN or infinite: c" in str(finding(broken, Aspect.UPDATE, "change_rel_diff").reason)
     assert list(broken.changes) == ["b", "a"]
 
 
@@ -420,7 +421,7 @@ def test_weights_in_the_engine(case):
     only = finding(comparison, Aspect.SYNC, "tensors_out_of_sync")
     assert (only.value, only.state) == (value, expected)
     if expected is DIFFER:
-        assert only.reason == "of 2: x"
+        assert str(only.reason) == "of 2: x"
 
 
 def ending(last, **sampling):
@@ -434,7 +435,7 @@ def test_ends_of_responses():
     # lengths 6, 0, 4, 8, 5, 7: the empty one has no end, the one of 8 is at the limit
     assert (ending([1, -1, 2, 50, 1, 1]).value, ending([1, -1, 2, 50, 1, 1]).state) == (0.0, AGREE)
     two = ending([50, -1, 2, 50, 50, 1])
-    assert (two.value, two.state, two.reason) == (0.4, DIFFER, "2 of 5 responses")
+    assert (two.value, two.state, str(two.reason)) == (0.4, DIFFER, "2 of 5 responses")
     one = ending([50, -1, 2, 50, 1, 1])
     assert (one.value, one.state) == (0.2, AGREE)  # a single one may be an aborted request
     assert ending([1] * 6, stop_token_ids=[]).state is MISSING
@@ -460,7 +461,7 @@ def test_tokens_less_likely_than_the_entropy_says():
     assert gaps["surprise_gap_mean"].value == pytest.approx(0.25)
     assert gaps["surprise_gap_z"].value == pytest.approx(sqrt(100))  # equal gaps of 100 rows
     assert gaps["surprise_gap_z"].state is gaps["surprise_gap_mean"].state is DIFFER
-    assert gaps["surprise_gap_mean"].reason == "hotter than claimed"
+    assert gaps["surprise_gap_mean"].reason == because(ReasonCode.HOTTER)
 
 
 def test_tokens_likelier_than_the_entropy_says_allow_for_rare_ones():
@@ -490,7 +491,7 @@ def test_sampling_is_not_read_where_log_probs_disagree():
     ]
     comparison = compare_step(*sides, LIMITS)
     gap = finding(comparison, Aspect.SAMPLING, "surprise_gap_mean")
-    assert gap.state is MISSING and "do not agree or" in gap.reason and gap.value == pytest.approx(0.8)
+    assert gap.state is MISSING and "do not agree or" in str(gap.reason) and gap.value == pytest.approx(0.8)
 
 
 def test_a_claim_that_another_distribution_beats_is_refuted():

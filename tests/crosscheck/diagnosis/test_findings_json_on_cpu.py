@@ -20,11 +20,20 @@ from verl.crosscheck.diagnosis.findings import (
 )
 from verl.crosscheck.diagnosis.findings_json import from_json, to_json
 from verl.crosscheck.errors import DamagedError
+from verl.crosscheck.reasons import ReasonCode, because, free_text
 
 FINDINGS = (
-    Finding(Aspect.FORWARD, "k3", State.DIFFER, 0.5, 0.005, True, "where"),
+    Finding(
+        Aspect.FORWARD,
+        "k3",
+        State.DIFFER,
+        0.5,
+        0.005,
+        True,
+        because(ReasonCode.IN_SOME_STEPS, why=free_text("where"), steps=1, all_steps=2),
+    ),
     Finding(Aspect.FORWARD, "pearson", State.AGREE, 0.99, 0.98, False),
-    Finding(Aspect.SYNC, "tensors_out_of_sync", State.MISSING, reason="why"),
+    Finding(Aspect.SYNC, "tensors_out_of_sync", State.MISSING, reason=because(ReasonCode.NO_DIGESTS)),
 )
 COMPARISON = StepComparison(
     3,
@@ -44,7 +53,7 @@ VERDICT = Verdict(
     8,
     ("update_differs",),
     (VerdictEvidence(1, 3, FINDINGS[0]),),
-    {"sync/tensors_out_of_sync": "why"},
+    {"sync/tensors_out_of_sync": because(ReasonCode.NO_DIGESTS)},
     ("get_control",),
     {"phases": {"rollout": {"steps": [3, 4]}}},
 )

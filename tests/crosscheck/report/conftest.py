@@ -14,6 +14,7 @@ from verl.crosscheck.diagnosis.compare import compare_step
 from verl.crosscheck.diagnosis.findings import Confidence, Phase, Verdict, VerdictEvidence
 from verl.crosscheck.diagnosis.reasons import Because, Next
 from verl.crosscheck.diagnosis.thresholds import limits_for
+from verl.crosscheck.reasons import ReasonCode, because
 from verl.crosscheck.report.model import Report, RunSummary, Scenario, SettingRow, Token, TokenRow, worst_findings
 
 FAULTS = {Phase.ROLLOUT: STALE, Phase.TRAINING_FORWARD: FORWARD, Phase.TRAINING_UPDATE: GRADIENT}
@@ -52,7 +53,7 @@ def a_scenario(plan, number=1, count=8, directory="/mnt/shared/check-1"):
         run_facts(letter, mode) for letter, mode in zip("AB", ("ckpt", "rollout")[:: 3 - 2 * number], strict=True)
     )
     settings = (
-        SettingRow("actor_rollout_ref.rollout.name", "vllm", "sglang", False, "which engine generates"),
+        SettingRow("actor_rollout_ref.rollout.name", "vllm", "sglang", False, because(ReasonCode.ROLLOUT_ENGINE)),
         SettingRow("torch", "2.8.0", "2.9.0", False),
     )
     return Scenario(number, Path(directory), 1, runs, steps_of(plan, count), settings=settings)
@@ -73,7 +74,7 @@ def some_rows(scenario, texts=None):
 
 
 def a_verdict(phase, scenarios):
-    because, following = TOLD[phase]
+    rules, following = TOLD[phase]
     accused = phase not in (Phase.NO_FAULT, Phase.INCONCLUSIVE)
     evidence = [
         VerdictEvidence(each.number, step.global_step, finding)
@@ -86,9 +87,9 @@ def a_verdict(phase, scenarios):
         sureness=SURENESS.get(phase, Confidence.HIGH),
         first_step=min((each.global_step for each in evidence), default=None) if accused else None,
         steps=sum(len(each.steps) for each in scenarios),
-        because=tuple(each.value for each in because),
+        because=tuple(each.value for each in rules),
         evidence=tuple(sorted(evidence, key=lambda each: -strength(each.finding))[:6]),
-        not_compared={"sync": "the rollout engine cannot tell digests of the weights it holds"},
+        not_compared={"sync": because(ReasonCode.NO_DIGESTS)},
         next_actions=tuple(each.value for each in following),
     )
 

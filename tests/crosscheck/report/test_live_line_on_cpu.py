@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 from verl.crosscheck.diagnosis.findings import Aspect, Finding, State, StepComparison
+from verl.crosscheck.reasons import free_text
 from verl.crosscheck.report.live_line import ASPECTS, live_line
 
 
@@ -20,8 +21,8 @@ def test_what_differs_comes_first_with_its_numbers_then_what_agrees_and_what_is_
             Finding(Aspect.ROLLOUT_TAKER, "pearson", State.DIFFER, 0.9, 0.98, above_is_bad=False),
             Finding(Aspect.ROLLOUT_TAKER, "k3", State.DIFFER, 0.0123456, 0.005),
             Finding(Aspect.UPDATE, "grad_norm_rel_diff", State.AGREE, 0.015, 0.03),
-            Finding(Aspect.UPDATE, "change_rel_diff", State.MISSING, reason="not measured"),
-            Finding(Aspect.SYNC, "tensors_out_of_sync", State.MISSING, reason="not told"),
+            Finding(Aspect.UPDATE, "change_rel_diff", State.MISSING, reason=free_text("not measured")),
+            Finding(Aspect.SYNC, "tensors_out_of_sync", State.MISSING, reason=free_text("not told")),
         )
     )
     assert line == (
@@ -34,9 +35,20 @@ def test_what_differs_comes_first_with_its_numbers_then_what_agrees_and_what_is_
 def test_each_aspect_that_differs_shows_its_two_worst_and_where():
     line = live_line(
         step(
-            Finding(Aspect.SAMPLING, "surprise_gap_mean", State.DIFFER, 0.112, 0.004, reason="hotter than claimed"),
-            Finding(Aspect.SAMPLING, "surprise_gap_z", State.DIFFER, 5.51, 4.5, reason="hotter than claimed"),
-            Finding(Aspect.SAMPLING, "surprise_gap_train_z", State.DIFFER, 5.5, 4.5, reason="hotter than claimed"),
+            Finding(
+                Aspect.SAMPLING,
+                "surprise_gap_mean",
+                State.DIFFER,
+                0.112,
+                0.004,
+                reason=free_text("hotter than claimed"),
+            ),
+            Finding(
+                Aspect.SAMPLING, "surprise_gap_z", State.DIFFER, 5.51, 4.5, reason=free_text("hotter than claimed")
+            ),
+            Finding(
+                Aspect.SAMPLING, "surprise_gap_train_z", State.DIFFER, 5.5, 4.5, reason=free_text("hotter than claimed")
+            ),
             Finding(Aspect.FORWARD, "exp_abs_diff_mean", State.AGREE, 1.0004, 1.002),
         )
     )
@@ -49,7 +61,9 @@ def test_each_aspect_that_differs_shows_its_two_worst_and_where():
 
 def test_it_is_one_line_of_bounded_length_whatever_reasons_say():
     wrong = [
-        Finding(each, f"q{n}", State.DIFFER, 2.0 + n, 1.0, reason="x\ny" * 500) for each in Aspect for n in range(9)
+        Finding(each, f"q{n}", State.DIFFER, 2.0 + n, 1.0, reason=free_text("x\ny" * 500))
+        for each in Aspect
+        for n in range(9)
     ]
     line = live_line(step(*wrong))
     assert "\n" not in line

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from verl.crosscheck.diagnosis.findings import Aspect, Finding, Phase, State
+from verl.crosscheck.reasons import free_text
 from verl.crosscheck.report.layers import layer_changes, layer_of
 from verl.crosscheck.report.model import Control, SettingRow
 from verl.crosscheck.report.page import render
@@ -118,7 +119,7 @@ def test_every_verdict_in_both_languages(make_report, phase, language):
 def test_nothing_that_comes_from_files_becomes_markup(make_report):
     plain = make_report(count=4, lean=True)
     (scenario,) = plain.scenarios
-    finding = Finding(Aspect.UPDATE, EVIL, State.DIFFER, 2.0, 1.0, reason=EVIL)
+    finding = Finding(Aspect.UPDATE, EVIL, State.DIFFER, 2.0, 1.0, reason=free_text(EVIL))
     step = replace(
         scenario.steps[-1], findings=(*scenario.steps[-1].findings, finding),
         changes={EVIL: 0.5, f"layers.1.{EVIL}": 0.7}, outcomes={EVIL: (1.0, 2.0)},
@@ -129,8 +130,11 @@ def test_nothing_that_comes_from_files_becomes_markup(make_report):
         directory=Path(f"/mnt/{EVIL}".replace("\x00", "")),
         steps=(*scenario.steps[:-1], step),
         runs=tuple(replace(run, host=EVIL, run_id=EVIL, versions={EVIL: EVIL}) for run in scenario.runs),
-        settings=(SettingRow(EVIL, EVIL, EVIL, True, EVIL), SettingRow(EVIL, EVIL, EVIL, False, EVIL)),
-        settings_not_compared={EVIL: EVIL},
+        settings=(
+            SettingRow(EVIL, EVIL, EVIL, True, free_text(EVIL)),
+            SettingRow(EVIL, EVIL, EVIL, False, free_text(EVIL)),
+        ),
+        settings_not_compared={EVIL: free_text(EVIL)},
         problems={EVIL: EVIL},
     )
     verdict = plain.verdict
@@ -138,7 +142,11 @@ def test_nothing_that_comes_from_files_becomes_markup(make_report):
     report = replace(
         plain,
         verdict=replace(
-            verdict, because=(EVIL,), next_actions=(EVIL, "get_control"), not_compared={EVIL: EVIL}, evidence=evidence
+            verdict,
+            because=(EVIL,),
+            next_actions=(EVIL, "get_control"),
+            not_compared={EVIL: free_text(EVIL)},
+            evidence=evidence,
         ),
         scenarios=(scenario,),
         rows=(replace(row, prompt=EVIL, tokens=tuple(replace(each, text=EVIL) for each in row.tokens)),),

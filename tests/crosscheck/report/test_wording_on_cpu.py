@@ -4,7 +4,6 @@
 
 # ruff: noqa: RUF001  the punctuation of Chinese
 
-import ast
 import inspect
 import re
 import string
@@ -13,17 +12,17 @@ from pathlib import Path
 
 import pytest
 
+import verl.crosscheck.reasons
 import verl.crosscheck.report
 from recipe.crosscheck.synthetic_evidence import SyntheticPlan, evidence_of_step
-from verl.crosscheck.agreement import table as agreement_table
 from verl.crosscheck.diagnosis import thresholds, training_checks
 from verl.crosscheck.diagnosis.compare import compare_step
 from verl.crosscheck.diagnosis.findings import Aspect, Confidence, Phase, State
 from verl.crosscheck.diagnosis.log_probs import TOKEN_QUANTITIES
 from verl.crosscheck.diagnosis.reasons import Because, Next
+from verl.crosscheck.reasons import ReasonCode, because, free_text
 from verl.crosscheck.report.model import Cell
 from verl.crosscheck.report.wording import words_of
-from verl.crosscheck.report.wording.zh_told import translated
 from verl.crosscheck.run.observe.gather import WITHOUT
 
 ENGLISH, CHINESE = words_of("en"), words_of("zh")
@@ -120,38 +119,48 @@ def reasons_of_comparisons():
     ]
     for a, b in pairs:
         for finding in compare_step(a, b, thresholds.limits_for(sampler.sampling)).findings:
-            if " " in finding.reason:  # else a name
+            if finding.reason is not None:
                 yield finding.state, finding.reason
 
 
-def test_reasons_that_comparing_gives_are_translated():
+def test_comparing_gives_reasons_as_codes():
     found = set(reasons_of_comparisons())
-    assert len({reason for state, reason in found if state is State.MISSING}) > 10
-    assert len({reason for state, reason in found if state is not State.MISSING}) > 5
-    assert not [reason for _, reason in found if not IS_CHINESE.search(translated(reason))]
+    assert len({reason.code for state, reason in found if state is State.MISSING}) > 10
+    assert len({reason.code for state, reason in found if state is not State.MISSING}) > 5
+    assert not [reason for _, reason in found if reason.code is ReasonCode.FREE_TEXT]
 
 
-def test_reasons_for_allowed_differences_are_translated():
-    assert not [rule.reason for rule in agreement_table.TABLE if not IS_CHINESE.search(translated(rule.reason))]
-
-
-def test_missing_reasons_in_the_source_are_translated():
-    """Constant texts that `missing` is called with, so that a new one is noticed here."""
-    wrong = []
-    for module in ("rollout_checks", "training_checks", "log_probs", "compare"):
-        tree = ast.parse(inspect.getsource(__import__(f"verl.crosscheck.diagnosis.{module}", fromlist=["x"])))
-        for call in ast.walk(tree):
-            if isinstance(call, ast.Call) and getattr(call.func, "id", "") in ("missing", "unknown") and call.args:
-                text = call.args[-1]
-                if isinstance(text, ast.Constant) and not IS_CHINESE.search(translated(text.value)):
-                    wrong.append(text.value)
+def test_both_catalogues_know_every_reason_with_the_same_parameters():
+    assert set(CHINESE.reasons) == set(ENGLISH.reasons) == set(ReasonCode)
+    wrong = [code for code in ReasonCode if fields_in(code.english) != fields_in(CHINESE.reasons[code])]
     assert not wrong
 
 
-def test_translation_keeps_what_varies_and_what_it_does_not_know():
-    assert translated("3 of 64 responses (in 2 of 8 steps)") == "64 条回答中的 3 条（8 步中有 2 步）"
-    assert translated("known on one side: {0} \\1 {9}") == "只有一方知道：{0} \\1 {9}"
-    assert translated("something new") == "something new"
+def test_every_reason_is_used():
+    package = Path(verl.crosscheck.report.__file__).parents[1]
+    own = ("reasons.py", "old_reasons.py", "zh_reasons.py")
+    source = "".join(file.read_text() for file in package.rglob("*.py") if file.name not in own)
+    source += inspect.getsource(verl.crosscheck.reasons.free_text)
+    assert not [code for code in ReasonCode if not re.search(rf"ReasonCode\.{code.name}\b", source)]
+
+
+@pytest.mark.parametrize("code", ReasonCode, ids=lambda code: code.value)
+def test_a_chinese_reason_has_no_english_but_names_and_keys(code):
+    """Without parameters, in which names stand, no two words of English follow one another."""
+    text = re.sub(r"\{\w+\}|`[^`]*`|[\w.]*[._=][\w.=-]*", "", CHINESE.reasons[code])
+    assert not re.search(r"[A-Za-z]+ [A-Za-z]+", text.replace("rollout skip", ""))
+    assert IS_CHINESE.search(text) or not re.search("[A-Za-z]", text)
+
+
+def test_reasons_keep_what_varies():
+    some = because(
+        ReasonCode.IN_SOME_STEPS, why=because(ReasonCode.SOME_ROWS, rows=3, all_rows=64), steps=2, all_steps=8
+    )
+    assert str(some) == ENGLISH.reason(some) == "3 of 64 rows (in 2 of 8 steps)"
+    assert CHINESE.reason(some) == "64 条中的 3 条（8 步中有 2 步）"
+    assert CHINESE.reason(because(ReasonCode.ONE_SIDED, names="{0} {x}")) == "只有一方知道：{0} {x}"
+    assert CHINESE.reason(free_text("something new")) == "something new"
+    assert str(because(ReasonCode.ONE_SIDED)) == "known on one side: ?"
 
 
 def test_letters_of_the_runs_follow_the_scenario():

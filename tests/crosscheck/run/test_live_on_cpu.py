@@ -363,7 +363,7 @@ def test_what_was_not_compared_is_said(root, capsys):
     b.generate()
     out = capsys.readouterr().out
     assert "[ShareDataTest] this run agrees with run " in out
-    assert "[ShareDataTest]   facts: this run does not know: its trainer told none" in out
+    assert "[ShareDataTest]   facts: this run does not know: its trainer reported none" in out
 
 
 def test_a_run_that_goes_on_with_what_another_left_agrees_with_that_one(root, tmp_path, stopped):

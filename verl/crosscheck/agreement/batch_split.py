@@ -15,21 +15,9 @@ from math import ceil
 from typing import Any
 
 from verl.crosscheck.agreement.table import has_critic, new_workers, splits_evenly
+from verl.crosscheck.reasons import Reason, ReasonCode, because
 
 ACTOR = "actor_rollout_ref.actor"
-
-ONE_MINI_BATCH = (
-    "Type actor_rollout_ref.actor.ppo_mini_batch_size equal to data.train_batch_size on both runs, or give both equal "
-    "numbers of data-parallel ranks"
-)
-ONE_FOR_CRITIC = (
-    "Type critic.ppo_mini_batch_size equal to data.train_batch_size on both runs, or give both equal numbers of "
-    "data-parallel ranks"
-)
-SAME_MEAN = (
-    "Type trainer.use_legacy_worker_impl=disable or actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean on both "
-    "runs, or give both equal numbers of data-parallel ranks"
-)
 
 
 @dataclass(frozen=True)
@@ -73,37 +61,32 @@ def _mini_batches(flat: Mapping[str, Any], section: str) -> int | None:
     return ceil(batch / mini_batch) if batch and mini_batch else None
 
 
-def why_other_advantages(own: BatchSplit, other: BatchSplit) -> str:
-    """Why the critics of two healthy runs drift apart, and with them the advantages; empty if they do not, as far as is
-    known."""
+def why_other_advantages(own: BatchSplit, other: BatchSplit) -> Reason | None:
+    """Return why the critics of two healthy runs drift apart, and with them the advantages; None if they do not, as far
+    as is known."""
     if own.ranks is None or other.ranks is None or own.ranks == other.ranks:
-        return ""
+        return None
     several = [each.critic_mini_batches for each in (own, other) if each.critic_mini_batches not in (None, 1)]
     if not several:
-        return ""
-    return (
-        f"{own.ranks} data-parallel ranks here and {other.ranks} there cut the critic's batch into {several[0]} "
-        "mini-batches of other rows, so the two critics differ by nature, and with them the advantages. "
-        f"{ONE_FOR_CRITIC}"
+        return None
+    return because(
+        ReasonCode.CRITICS_SPLIT_OTHERWISE,
+        own_ranks=own.ranks,
+        other_ranks=other.ranks,
+        mini_batches=several[0] or 0,
     )
 
 
-def why_other_updates(own: BatchSplit, other: BatchSplit) -> str:
-    """Why two healthy runs do not do the same update on the same rows; empty if they do, as far as is known."""
+def why_other_updates(own: BatchSplit, other: BatchSplit) -> Reason | None:
+    """Return why two healthy runs do not do the same update on the same rows; None if they do, as far as is known."""
     if own.ranks is None or other.ranks is None or own.ranks == other.ranks:
-        return ""
-    ranks = f"{own.ranks} data-parallel ranks here and {other.ranks} there"
+        return None
+    ranks = {"own_ranks": own.ranks, "other_ranks": other.ranks}
     several = [each.mini_batches for each in (own, other) if each.mini_batches not in (None, 1)]
     if several:
-        return (
-            f"{ranks} cut the batch into {several[0]} mini-batches of other rows, so the two updates differ by nature. "
-            f"{ONE_MINI_BATCH}"
-        )
+        return because(ReasonCode.UPDATES_SPLIT_OTHERWISE, **ranks, mini_batches=several[0] or 0)
     if own.mean_by_rank or other.mean_by_rank:
-        return (
-            f"{ranks} each take the mean over their own tokens (legacy workers, loss_agg_mode=token-mean), so the two "
-            f"losses weigh tokens otherwise. {SAME_MEAN}"
-        )
+        return because(ReasonCode.LOSSES_WEIGHED_OTHERWISE, **ranks)
     return why_other_advantages(own, other)
 
 

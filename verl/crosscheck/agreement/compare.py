@@ -19,11 +19,13 @@ from typing import Any
 
 from verl.crosscheck.agreement.table import Situation, allowing_rule, meaning_of_unset
 from verl.crosscheck.errors import AgreementError
+from verl.crosscheck.evidence.old_reasons import read_reason
 from verl.crosscheck.overrides import assignment, removal
+from verl.crosscheck.reasons import Reason, ReasonCode, because
 from verl.crosscheck.redaction import is_left_out
 
 NOT_KNOWN = "not_known"
-"""The only key of a fact that could not be had; its value is the reason."""
+"""The only key of a fact that could not be had; its value is the reason, see `not_known`."""
 
 VALUE_CHARS = 48
 """Longest value in a report; of a longer one the part that differs is shown."""
@@ -58,12 +60,12 @@ class Difference:
     other: Any
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class NotCompared:
     """A key that nothing is known about, and why."""
 
     key: str
-    reason: str
+    reason: Reason
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class Allowed:
     """A difference that the table allows, and why."""
 
     difference: Difference
-    reason: str
+    reason: Reason
 
 
 def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -120,13 +122,13 @@ def _judged(
         rule = allowing_rule(key, situation, one_sided=one_sided)
         if is_left_out(found.own) or is_left_out(found.other):
             if rule is None:
-                hidden.append(NotCompared(key, "could be a secret"))
+                hidden.append(NotCompared(key, because(ReasonCode.SECRET)))
         elif _same(_meant(key, found.own), _meant(key, found.other)):
             pass
         elif rule is None:
             wrong.append(found)
         else:
-            allowed.append(Allowed(found, rule.reason))
+            allowed.append(Allowed(found, because(rule.reason)))
     return wrong, hidden, allowed
 
 
@@ -156,28 +158,42 @@ def fact_differences(own: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[
             unknown.append(found)
         else:
             wrong.append(found)
-    return sorted(wrong, key=lambda each: each.key), sorted(unknown)
+    return sorted(wrong, key=lambda each: each.key), sorted(unknown, key=lambda each: each.key)
 
 
 def _facts(own: Mapping[str, Any], other: Mapping[str, Any], prefix: str) -> Iterator[Difference | NotCompared]:
     for name in own.keys() | other.keys():
         key = f"{prefix}{name}"
         mine, theirs = own.get(name, NOT_SET), other.get(name, NOT_SET)
-        reasons = _why_unknown(mine, "this run"), _why_unknown(theirs, "the other run")
-        if any(reasons):
-            yield NotCompared(key, "; ".join(filter(None, reasons)))
+        unknown = _why_unknown(key, mine, theirs)
+        if unknown is not None:
+            yield unknown
         elif isinstance(mine, Mapping) and isinstance(theirs, Mapping):
             yield from _facts(mine, theirs, f"{key}.")
         elif not _same(mine, theirs):
             yield Difference(key, mine, theirs)
 
 
-def _why_unknown(fact: Any, whose: str) -> str | None:
+def _why_unknown(key: str, mine: Any, theirs: Any) -> NotCompared | None:
+    own = _gap(mine, ReasonCode.OWN_SILENT, ReasonCode.OWN_UNKNOWN, ReasonCode.OWN_SECRET)
+    other = _gap(theirs, ReasonCode.OTHER_SILENT, ReasonCode.OTHER_UNKNOWN, ReasonCode.OTHER_SECRET)
+    if own is not None and other is not None:
+        return NotCompared(key, because(ReasonCode.BOTH, own=own, other=other))
+    found = own or other
+    return None if found is None else NotCompared(key, found)
+
+
+def _gap(fact: Any, silent: ReasonCode, unknown: ReasonCode, secret: ReasonCode) -> Reason | None:
     if fact is NOT_SET:
-        return f"{whose} does not say"
+        return because(silent)
     if isinstance(fact, Mapping) and NOT_KNOWN in fact:
-        return f"{whose} does not know: {fact[NOT_KNOWN]}"
-    return f"{whose} left out what could be a secret" if is_left_out(fact) else None
+        return because(unknown, why=read_reason(fact[NOT_KNOWN]))
+    return because(secret) if is_left_out(fact) else None
+
+
+def not_known(reason: Reason) -> dict[str, Any]:
+    """Return a fact that could not be had, with the reason, as it stands among the facts of a run."""
+    return {NOT_KNOWN: reason.to_json()}
 
 
 @dataclass(frozen=True)
@@ -233,10 +249,10 @@ class Comparison:
 
     def not_compared_lines(self) -> list[str]:
         """What is not known to agree, with the reasons; empty if everything was compared."""
-        by_reason = sorted(self.not_compared, key=lambda each: (each.reason, each.key))
+        by_reason = sorted(self.not_compared, key=lambda each: (str(each.reason), each.key))
         lines = [
             f"  {', '.join(each.key for each in group)}: {reason}"
-            for reason, group in groupby(by_reason, key=lambda each: each.reason)
+            for reason, group in groupby(by_reason, key=lambda each: str(each.reason))
         ]
         return ["Not compared:", *lines] if lines else []
 

@@ -14,10 +14,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from verl.crosscheck.agreement.compare import NOT_KNOWN, flatten
+from verl.crosscheck.agreement.compare import NOT_KNOWN, flatten, not_known
 from verl.crosscheck.agreement.facts_data import data_facts
 from verl.crosscheck.agreement.facts_model import config_of_folder, model_facts, tokenizer_facts
 from verl.crosscheck.agreement.table import has_critic
+from verl.crosscheck.reasons import ReasonCode, because, free_text
 
 __all__ = [
     "collect_facts",
@@ -98,7 +99,7 @@ def sampling_facts(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _logprobs_mode(flat: Mapping[str, Any], rollout: str, engine: str) -> Any:
     if engine != "vllm":
-        return {NOT_KNOWN: f"the {engine} engine has no such setting"}
+        return not_known(because(ReasonCode.NO_SUCH_SETTING, engine=engine))
     return flat.get(f"{rollout}.engine_kwargs.vllm.logprobs_mode", flat[f"{rollout}.logprobs_mode"])
 
 
@@ -135,7 +136,7 @@ def _schedule(backend: str, optim: Mapping[str, Any]) -> dict[str, Any]:
     elif backend == "veomni":
         shape, floor = optim["lr_scheduler_type"], optim["lr_min"]
     else:
-        return {"schedule": {NOT_KNOWN: f"the schedules of {backend} have no counterpart in other back ends"}}
+        return {"schedule": not_known(because(ReasonCode.SCHEDULE_UNKNOWN, backend=str(backend)))}
     return {"schedule": shape, "last_lr": None if shape == "constant" else floor}
 
 
@@ -156,7 +157,7 @@ def _content(named: str | None) -> Any:
     if path.is_dir():
         return config_of_folder(path)
     if not path.is_file():
-        return {NOT_KNOWN: f"{named} is no file on this host"}
+        return not_known(because(ReasonCode.NO_FILE, path=named))
     return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
 
 
@@ -181,4 +182,4 @@ def _known(look: Callable[[], Any]) -> Any:
     try:
         return look()
     except Exception as e:
-        return {NOT_KNOWN: f"{type(e).__name__}: {str(e).partition(chr(10))[0]}"}
+        return not_known(free_text(f"{type(e).__name__}: {str(e).partition(chr(10))[0]}"))

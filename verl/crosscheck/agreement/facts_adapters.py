@@ -13,7 +13,8 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from verl.crosscheck.agreement.compare import NOT_KNOWN
+from verl.crosscheck.agreement.compare import not_known
+from verl.crosscheck.reasons import ReasonCode, because, free_text
 from verl.crosscheck.weights.portable import on_worker
 from verl.crosscheck.weights.portable.asking import ask_all
 from verl.crosscheck.weights.portable.sums import totals
@@ -37,11 +38,11 @@ def adapter_facts(actor: Any, global_step: int) -> dict[str, Any]:
         global_step: the steps that were done before. A run that goes on holds other adapters than it started with.
     """
     if global_step > 0:
-        return {NOT_KNOWN: f"it goes on after step {global_step}"}
+        return not_known(because(ReasonCode.GOES_ON, step=global_step))
     try:
         ranks = ask_all(actor, on_worker.adapter_sums)
     except Exception as error:
-        return {NOT_KNOWN: str(error)}
+        return not_known(free_text(str(error)))
     facts: dict[str, Any] = {}
     for dtype in sorted({name for rank in ranks for name in rank}):
         sums = totals(rank.get(dtype, []) for rank in ranks)
@@ -53,4 +54,4 @@ def critic_adapter_facts(config: Any) -> dict[str, Any]:
     """A fact of its own: that a critic's adapters, which are drawn likewise, are not looked at. Empty without any."""
     if not any(OmegaConf.select(config, f"critic.model.{name}") for name in ("lora_rank", "lora.rank")):
         return {}
-    return {"critic_adapters": {NOT_KNOWN: "LoRA adapters of a critic are drawn at random and not looked at"}}
+    return {"critic_adapters": not_known(because(ReasonCode.CRITIC_ADAPTERS))}

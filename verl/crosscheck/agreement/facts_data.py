@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
-from verl.crosscheck.agreement.compare import NOT_KNOWN
+from verl.crosscheck.agreement.compare import not_known
 from verl.crosscheck.identity import Prompts, digest
+from verl.crosscheck.reasons import Reason, ReasonCode, because
 
 BATCHES = 2
 """Batches whose rows are looked at."""
@@ -41,12 +42,12 @@ def data_facts(train_dataset: Any, val_dataset: Any, sampler: Any, batch_size: i
 def _first_batches(dataset: Any, sampler: Any, batch_size: int) -> dict[str, Any]:
     """How rows are drawn, and the content of the first `BATCHES` of a run from the start."""
     twin, kind = _twin(sampler)
-    if twin is None:
-        return {"order": {NOT_KNOWN: kind}}
+    if isinstance(kind, Reason):
+        return {"order": not_known(kind)}
     return {"sampler": kind, **_content(dataset, list(islice(iter(twin), BATCHES * batch_size)), batch_size)}
 
 
-def _twin(sampler: Any) -> tuple[Any, str]:
+def _twin(sampler: Any) -> tuple[Any, str | Reason]:
     """A sampler that draws what `sampler` will draw, and its kind; or None, and why there is none."""
     import torch
     from torch.utils import data
@@ -55,9 +56,9 @@ def _twin(sampler: Any) -> tuple[Any, str]:
     if type(sampler) is data.SequentialSampler:
         return sampler, "one after the other"
     if type(sampler) not in (RandomSampler, data.RandomSampler):
-        return None, f"{type(sampler).__name__} might not draw the same again if it were asked twice"
+        return None, because(ReasonCode.SAMPLER_NOT_REPEATABLE, sampler=type(sampler).__name__)
     if sampler.generator is None:
-        return None, "the order is drawn from PyTorch's global random state"
+        return None, because(ReasonCode.GLOBAL_RANDOM_STATE)
     generator = torch.Generator(device=sampler.generator.device)
     generator.set_state(sampler.generator.get_state())
     twin = copy.copy(sampler)
@@ -72,8 +73,7 @@ def _content(dataset: Any, rows: Sequence[int], batch_size: int) -> dict[str, An
     table: Any = getattr(dataset, "dataframe", None)
     prompt_key = getattr(dataset, "prompt_key", None)
     if not hasattr(table, "select_columns") or prompt_key is None:
-        reason = f"{type(dataset).__name__} has no table of rows that could be read without going through it"
-        return {"content": {NOT_KNOWN: reason}}
+        return {"content": not_known(because(ReasonCode.NO_TABLE, kind=type(dataset).__name__))}
     answer_keys = [key for key in ("data_source", "reward_model") if key in table.column_names]
     columns = table.select_columns([prompt_key, *answer_keys])[list(rows)]
     prompts = Prompts.of({"raw_prompt": columns[prompt_key]}, len(rows))

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from verl.crosscheck.agreement.compare import NOT_KNOWN
+from verl.crosscheck.agreement.compare import not_known
+from verl.crosscheck.reasons import ReasonCode, because
 from verl.crosscheck.redaction import without_secrets
 
 NOT_OF_THE_SHAPE = frozenset(
@@ -64,7 +65,7 @@ def model_facts(path: str, override_config: Mapping[str, Any] | None = None) -> 
     content = {**configuration_of(path), **changes.get("model_config", changes)}
     if not folder.is_dir():
         # Without weights to look at, the name is all that says which model it is.
-        weights = {NOT_KNOWN: f"{path} is no folder on this host"}
+        weights = not_known(because(ReasonCode.NO_FOLDER, path=path))
         return {"config": _of_the_shape(without_secrets(content, {})), "weights": weights, "hub_name": path}
     weights = _weights(folder)
     return {"config": _of_the_shape(without_secrets(content, {})), "weights": weights}
@@ -115,7 +116,7 @@ def _weights(folder: Path) -> dict[str, Any]:
     for file in sorted(folder.glob("*.safetensors")):
         found.update(_matrices(file))
     if not found:
-        return {NOT_KNOWN: f"{folder} has no safetensors files"}
+        return not_known(because(ReasonCode.NO_SAFETENSORS, path=str(folder)))
     chosen = sorted(found, key=_digest_of_text)[:SAMPLED_TENSORS]
     return {name: _digest_of_bytes(*found[name]) for name in sorted(chosen)}
 
@@ -149,7 +150,7 @@ def _digest_of_text(text: str) -> str:
 def tokenizer_facts(tokenizer: Any) -> dict[str, Any]:
     """Vocabulary, special tokens and chat template of a tokenizer of Transformers, and what it makes of a probe."""
     if not callable(getattr(tokenizer, "get_vocab", None)) or not callable(getattr(tokenizer, "encode", None)):
-        return {NOT_KNOWN: f"{type(tokenizer).__name__} is no tokenizer of Transformers"}
+        return not_known(because(ReasonCode.NO_TOKENIZER, kind=type(tokenizer).__name__))
     vocabulary = tokenizer.get_vocab()
     template = getattr(tokenizer, "chat_template", None)
     return {

@@ -15,6 +15,8 @@ from enum import Enum
 from functools import cached_property
 from typing import Any
 
+from verl.crosscheck.reasons import ReasonCode
+
 
 class Scope(Enum):
     """When a rule holds."""
@@ -39,7 +41,7 @@ class Rule:
     """
 
     pattern: str
-    reason: str
+    reason: ReasonCode
     scope: Scope = Scope.ALWAYS
 
     @cached_property
@@ -127,22 +129,22 @@ _ENGINE = "**.fsdp_config|megatron|torchtitan|veomni"
 _MEGATRON_MODEL = "**.megatron.override_transformer_config"
 
 
-def _may_differ(reason: str, *patterns: str, scope: Scope = Scope.ALWAYS) -> Iterator[Rule]:
+def _may_differ(reason: ReasonCode, *patterns: str, scope: Scope = Scope.ALWAYS) -> Iterator[Rule]:
     return (Rule(pattern, reason, scope) for pattern in patterns)
 
 
 TABLE: tuple[Rule, ...] = (
     # The cross-check itself, and what is at hand
-    *_may_differ("each run says its own part of the cross-check", "trainer.share_data*"),
-    *_may_differ("hardware is what a cross-check compares", "trainer.device"),
+    *_may_differ(ReasonCode.OWN_PART, "trainer.share_data*"),
+    *_may_differ(ReasonCode.HARDWARE, "trainer.device"),
     *_may_differ(
-        "how many devices share the work does not change the work",
+        ReasonCode.DEVICE_COUNT,
         "trainer.nnodes|n_gpus_per_node",
         "**.rollout.nnodes|n_gpus_per_node",
         "**.reward_model.enable_resource_pool|nnodes|n_gpus_per_node",
     ),
     *_may_differ(
-        "the training back end is what a cross-check compares",
+        ReasonCode.BACK_END,
         "model_engine",
         "actor_rollout_ref.actor|ref.strategy",
         "critic.strategy",
@@ -150,14 +152,14 @@ TABLE: tuple[Rule, ...] = (
         "trainer.use_legacy_worker_impl",
     ),
     *_may_differ(
-        "upstream puts the length of the run there, which is compared by its own keys",
+        ReasonCode.RUN_LENGTH,
         "actor_rollout_ref.actor.optim.total_training_steps",
         "critic.optim.total_training_steps",
     ),
-    *_may_differ("names the class that carries the section, whose values are compared one by one", "**._target_"),
+    *_may_differ(ReasonCode.CLASS_NAME, "**._target_"),
     # Layout: the same sums, on other devices or in other portions
     *_may_differ(
-        "parallel layout: the same sums, shared out in another way",
+        ReasonCode.PARALLEL_LAYOUT,
         "**.*parallel_size",
         f"{_ENGINE}.fsdp_size|*_parallel_replicate_size|*_parallel_shard_size",
         f"{_ENGINE}.sequence_parallel|use_distributed_optimizer|enable_full_shard|reshard_after_forward",
@@ -167,20 +169,20 @@ TABLE: tuple[Rule, ...] = (
         f"{_MEGATRON_MODEL}.*pipeline*|*parallel*|moe_token_dispatcher_type|*overlap*",
     ),
     *_may_differ(
-        "how one update is split into portions, whose losses add up to the same",
+        ReasonCode.UPDATE_PARTS,
         "actor_rollout_ref.actor.*micro_batch_size|*micro_batch_size_per_gpu|use_dynamic_bsz|*max_token_len_per_gpu",
         "critic.*micro_batch_size|*micro_batch_size_per_gpu|use_dynamic_bsz|*max_token_len_per_gpu",
         scope=Scope.SAME_MEAN,
     ),
     *_may_differ(
-        "how one pass without an update is split into portions",
+        ReasonCode.FORWARD_PARTS,
         "**.log_prob_*micro_batch_size*|log_prob_use_dynamic_bsz|log_prob_max_token_len_per_gpu",
         "**.forward_micro_batch_size*|forward_max_token_len_per_gpu|infer_micro_batch_size*|infer_max_token_len*",
         "**.model.tiled_mlp.**",
         "**.entropy_from_logits_with_chunking",
     ),
     *_may_differ(
-        "where numbers are kept between their uses, or made again for want of memory",
+        ReasonCode.MEMORY,
         f"{_ENGINE}.*_offload|offload_policy|activation_gpu_limit|enable_reentrant",
         "**.optim.override_optimizer_config.*offload*|overlap_*|*precision_aware*",
         "**.model.enable_gradient_checkpointing|enable_activation_offload",
@@ -190,7 +192,7 @@ TABLE: tuple[Rule, ...] = (
     ),
     # Kernels and number formats
     *_may_differ(
-        "other kernels for the same function are what a cross-check compares",
+        ReasonCode.KERNELS,
         "**.use_torch_compile|use_remove_padding|use_fused_kernels|use_prefix_grouper",
         "**.model.use_liger",
         "**.model.fused_kernel_options.**",
@@ -203,18 +205,18 @@ TABLE: tuple[Rule, ...] = (
         "**.megatron.use_mbridge|vanilla_mbridge",
     ),
     *_may_differ(
-        "MindSpeed wants it said again; the model's own configuration says it too, and is compared as a fact",
+        ReasonCode.MINDSPEED,
         f"{_MEGATRON_MODEL}.position_embedding_type|normalization",
     ),
     *_may_differ(
-        "the number format of training is what a cross-check compares; rounding then differs, nothing else",
+        ReasonCode.NUMBER_FORMAT,
         f"{_ENGINE}.dtype|model_dtype|mixed_precision",
         f"{_ENGINE}.mixed_precision.**",
         f"{_MEGATRON_MODEL}.moe_router_dtype",
     ),
     # The rollout engine under test
     *_may_differ(
-        "the rollout engine is what a cross-check compares; what it samples from is compared as the fact `sampling`",
+        ReasonCode.ROLLOUT_ENGINE,
         "**.rollout.name|dtype|quantization|quantization_config_file|load_format|scheduling_policy",
         "**.rollout.engine_kwargs",
         "**.rollout.engine_kwargs.**",
@@ -226,28 +228,26 @@ TABLE: tuple[Rule, ...] = (
         "actor_rollout_ref.rollout.checkpoint_engine.**",
     ),
     *_may_differ(
-        "guessing ahead makes a rollout faster and leaves its distribution alone",
+        ReasonCode.SPECULATION,
         "**.mtp.enable_rollout|speculative_*|method|num_speculative_tokens",
     ),
     *_may_differ(
-        "rollout skip is refused beside the cross-check",
+        ReasonCode.ROLLOUT_SKIP,
         "actor_rollout_ref.rollout.skip_rollout|skip_dump_dir|skip_index",
     ),
     # Paths, which differ between hosts; what lies there is compared
+    *_may_differ(ReasonCode.DATA_PATH, "data.train_files|val_files"),
     *_may_differ(
-        "a path of this host; the rows and their order are compared as the fact `data`", "data.train_files|val_files"
-    ),
-    *_may_differ(
-        "a path of this host; the model is compared as the fact `model`",
+        ReasonCode.MODEL_PATH,
         "actor_rollout_ref.model.path|hf_config_path",
     ),
     *_may_differ(
-        "a path of this host; the tokenizer is compared as the fact `tokenizer`",
+        ReasonCode.TOKENIZER_PATH,
         "data.tokenizer",
         "**.model.tokenizer_path",
     ),
     *_may_differ(
-        "a path of this host; what lies there is compared as the fact `files`",
+        ReasonCode.FILE_PATH,
         "critic.model.path",
         "actor_rollout_ref.model.lora_adapter_path",
         "reward.reward_model.model_path",
@@ -262,17 +262,17 @@ TABLE: tuple[Rule, ...] = (
         "actor_rollout_ref.rollout.agent.agent_loop_config_path",
     ),
     *_may_differ(
-        "where and how files are kept on this host",
+        ReasonCode.HOST_FILES,
         "data.use_shm|cache_dir",
         "**.model.use_shm",
         "**.router_replay.record_file|replay_file",
         "**.sandbox_fusion.url",
         f"{_ENGINE}.use_dist_checkpointing|dist_checkpointing_*|dist_ckpt_*|distrib_optim_*|ckpt_manager",
     ),
-    *_may_differ("whether a model's own code may run", "**.trust_remote_code"),
+    *_may_differ(ReasonCode.REMOTE_CODE, "**.trust_remote_code"),
     # Processes
     *_may_differ(
-        "how many processes and how long they may take, not what they do",
+        ReasonCode.PROCESSES,
         "data.dataloader_num_workers|filter_overlong_prompts_workers",
         "reward|reward_model.num_workers",
         "actor_rollout_ref.rollout.agent.num_workers",
@@ -284,33 +284,33 @@ TABLE: tuple[Rule, ...] = (
     ),
     # What a run keeps and tells
     *_may_differ(
-        "the run's own checkpoints; the exchange has its own",
+        ReasonCode.OWN_CHECKPOINTS,
         "**.checkpoint.**",
         "**.optim.use_checkpoint_opt_param_scheduler",
         "trainer.save_freq|esi_redundant_time|max_actor_ckpt_to_keep|max_critic_ckpt_to_keep",
         "trainer.resume_mode|resume_from_path|default_local_dir|default_hdfs_dir|del_local_ckpt_after_load",
     ),
     *_may_differ(
-        "names and logs",
+        ReasonCode.NAMES_AND_LOGS,
         "trainer.project_name|experiment_name|logger|log_val_generations|rollout_data_dir|validation_data_dir",
         "actor_rollout_ref.rollout.trace.**",
         "actor_rollout_ref.rollout.prometheus.**",
     ),
-    *_may_differ("profiling watches and does not take part", "global_profiler.**", "**.profiler.**"),
+    *_may_differ(ReasonCode.PROFILING, "global_profiler.**", "**.profiler.**"),
     # What depends on the pair
     *_may_differ(
-        "a run that goes on from a checkpoint is often told not to validate first",
+        ReasonCode.RESUMED,
         "trainer.val_before_train",
         scope=Scope.RESUMED,
     ),
-    *_may_differ("nothing reads it", "critic.**", scope=Scope.NO_CRITIC),
+    *_may_differ(ReasonCode.NOTHING_READS_IT, "critic.**", scope=Scope.NO_CRITIC),
     *_may_differ(
-        "each back end has its own word for it; compared as the fact `optimiser`",
+        ReasonCode.OPTIMISER_WORD,
         "**.optim.optimizer|optimizer_impl|name",
         scope=Scope.OTHER_BACKEND,
     ),
     *_may_differ(
-        "a key of one back end alone; what both have in common is compared as the fact `optimiser`",
+        ReasonCode.OPTIMISER_KEY,
         "actor_rollout_ref.actor|ref.optim.**",
         "critic.optim.**",
         "actor_rollout_ref.actor.grad_clip",
@@ -318,7 +318,7 @@ TABLE: tuple[Rule, ...] = (
         scope=Scope.ONE_SIDED,
     ),
     *_may_differ(
-        "a key of one back end alone",
+        ReasonCode.ONE_BACK_END,
         f"{_ENGINE}.**",
         "**.qat",
         "**.qat.**",
@@ -328,7 +328,7 @@ TABLE: tuple[Rule, ...] = (
         scope=Scope.ONE_SIDED,
     ),
     *_may_differ(
-        "spelled in another way by each back end; compared as part of the fact `model`",
+        ReasonCode.SPELLED_OTHERWISE,
         "actor_rollout_ref.model.override_config.**",
         "critic.model.override_config.**",
         scope=Scope.ONE_SIDED,
@@ -337,7 +337,7 @@ TABLE: tuple[Rule, ...] = (
 """The first rule that matches gives the reason."""
 
 UNSET_MEANS: tuple[tuple[Rule, Any], ...] = tuple(
-    (Rule(pattern, "what 0.7.1 does without the key, which not every shipped configuration has"), value)
+    (Rule(pattern, ReasonCode.UNSET), value)
     for pattern, value in (
         ("trainer.val_only", False),
         ("**.load_weight", True),

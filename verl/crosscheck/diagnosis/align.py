@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from verl.crosscheck.diagnosis.distances import SampleColumn, Scratch
 from verl.crosscheck.evidence.step import MASK, StepEvidence
+from verl.crosscheck.reasons import Reason, ReasonCode, because
 
 BLOCK_TOKENS = 1 << 17
 """Tokens of a block, at least: 512 KiB of float32 for each of the handful of arrays that are in use at once."""
@@ -59,19 +60,24 @@ class Alignment:
         column = side.rows.get(name)
         return column[at] if column is not None and column.shape == side.row_ids.shape else None
 
-    def why_no_tokens(self, source: RowSource) -> str | None:
+    def why_no_tokens(self, source: RowSource) -> Reason | None:
         """Why a column of log-probs cannot be compared; None if it can."""
         side = self.sides[source.of_taker]
         column = side.tokens.get(source.column)
         if column is None:
-            told = side.missing.get(f"tokens/{source.column}") or side.missing.get("tokens")
-            return told or f"run {side.run_id} (mode {side.mode}) recorded no {source.column} log-probs of tokens"
+            recorded = side.missing.get(f"tokens/{source.column}") or side.missing.get("tokens")
+            no_column = because(ReasonCode.NO_COLUMN, run=side.run_id, mode=side.mode, column=source.column)
+            return recorded or no_column
         if column.shape != (int(side.lengths.sum()),):
-            return (
-                f"{source.column} log-probs of run {side.run_id} (mode {side.mode}) have the shape {column.shape}, "
-                f"expected ({int(side.lengths.sum())},), one for each response token"
+            return because(
+                ReasonCode.COLUMN_SHAPE,
+                column=source.column,
+                run=side.run_id,
+                mode=side.mode,
+                shape=str(column.shape),
+                expected=f"({int(side.lengths.sum())},)",
             )
-        return None if not self.lengths_differ else f"{self.lengths_differ} rows have other lengths in the two runs"
+        return because(ReasonCode.LENGTHS_DIFFER, rows=self.lengths_differ) if self.lengths_differ else None
 
     def blocks(self, sources: Collection[RowSource]) -> Iterator[tuple[dict[RowSource, SampleColumn], Ints]]:
         """Columns of log-probs block by block, tokens of the mask alone, and how many tokens each row has of them. The

@@ -14,6 +14,7 @@ from dataclasses import replace
 from verl.crosscheck.diagnosis import thresholds as numbers
 from verl.crosscheck.diagnosis.findings import Aspect, Finding, State, StepComparison
 from verl.crosscheck.diagnosis.thresholds import BELOW_IS_BAD, Thresholds
+from verl.crosscheck.reasons import Reason, ReasonCode, because
 
 LOG_PROBS = (Aspect.ROLLOUT_TAKER, Aspect.ROLLOUT_SAMPLER, Aspect.FORWARD, Aspect.REFERENCE)
 """Aspects that compare log-probs of the same tokens."""
@@ -31,28 +32,25 @@ PAIRS = {
 }
 """Size of an effect, and how sure it is that there is one: only both together differ."""
 
-NOT_READABLE = (
-    "log-probs of the rollout engine and of the other run's training engine do not agree or were not compared, so its "
-    "entropy may be of another distribution than that which was sampled from"
-)
-TOO_FEW = f"fewer than {numbers.MIN_TOKENS} response tokens to compare"
+NOT_READABLE = because(ReasonCode.ENTROPY_NOT_COMPARABLE)
+TOO_FEW = because(ReasonCode.TOO_FEW_TOKENS, tokens=numbers.MIN_TOKENS)
 
 Values = Mapping[tuple[Aspect, str], float]
 
 
-def measured(aspect: Aspect, quantity: str, value: float, reason: str = "") -> Finding:
+def measured(aspect: Aspect, quantity: str, value: float, reason: Reason | None = None) -> Finding:
     """A finding with a value, still to be assessed."""
     return Finding(
         aspect, quantity, State.AGREE, float(value), above_is_bad=quantity not in BELOW_IS_BAD, reason=reason
     )
 
 
-def missing(aspect: Aspect, quantity: str, reason: str) -> Finding:
+def missing(aspect: Aspect, quantity: str, reason: Reason) -> Finding:
     """A finding that could not be measured."""
     return Finding(aspect, quantity, State.MISSING, above_is_bad=quantity not in BELOW_IS_BAD, reason=reason)
 
 
-def broken(aspect: Aspect, quantity: str, reason: str) -> Finding:
+def broken(aspect: Aspect, quantity: str, reason: Reason) -> Finding:
     """A finding that differs without a number, since one side is not finite."""
     return Finding(aspect, quantity, State.DIFFER, above_is_bad=quantity not in BELOW_IS_BAD, reason=reason)
 
@@ -113,7 +111,7 @@ def _assessed(finding: Finding, values: Values, limits: Thresholds, rows: int) -
     if finding.aspect in LOG_PROBS and values.get((finding.aspect, "tokens"), numbers.MIN_TOKENS) < numbers.MIN_TOKENS:
         return replace(finding, limit=limit, state=State.MISSING, reason=TOO_FEW)
     beyond = _beyond(finding, limit) and _enough(finding, values, limits, rows)
-    reason = "" if finding.reason in (TOO_FEW, NOT_READABLE) else finding.reason
+    reason = None if finding.reason in (TOO_FEW, NOT_READABLE) else finding.reason
     return replace(finding, limit=limit, state=State.DIFFER if beyond else State.AGREE, reason=reason)
 
 

@@ -20,8 +20,9 @@ from verl.crosscheck.diagnosis.training_checks import (
     update_findings,
 )
 from verl.crosscheck.evidence.step import StepEvidence
+from verl.crosscheck.reasons import ReasonCode, because
 
-NO_ROW = "the two runs have no row in common"
+NO_ROW = because(ReasonCode.NO_COMMON_ROW)
 
 
 def compare_step(sampler: StepEvidence, taker: StepEvidence, limits: Thresholds) -> StepComparison:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from verl.crosscheck.reasons import Reason
+
 
 class Aspect(str, Enum):
     """What a finding is about. "The sampler" is the run in mode `ckpt`, whose engine generated; "the taker" is the
@@ -62,7 +64,7 @@ class Finding:
     """The value beyond which it differs."""
     above_is_bad: bool = True
     """False for a correlation, where values below the limit differ."""
-    reason: str = ""
+    reason: Reason | None = None
     """If missing: why, and what to set. If different: where, such as the tensor or the number of rows."""
 
 
@@ -140,7 +142,7 @@ class Verdict:
     """Values of `reasons.Because`: the rules that led here, in order."""
     evidence: tuple[VerdictEvidence, ...]
     """Strongest first."""
-    not_compared: Mapping[str, str]
+    not_compared: Mapping[str, Reason]
     """What was not: why, and what to set."""
     next_actions: tuple[str, ...]
     """Values of `reasons.Next`."""

@@ -26,6 +26,8 @@ from verl.crosscheck.diagnosis.findings import (
     WorstRow,
 )
 from verl.crosscheck.errors import DamagedError
+from verl.crosscheck.evidence.old_reasons import read_reason
+from verl.crosscheck.reasons import Reason
 
 NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
@@ -91,10 +93,7 @@ def verdict_from_json(data: Any) -> Verdict:
         steps=_int(found, "steps"),
         because=tuple(_text(each, "because") for each in _list(found, "because")),
         evidence=tuple(_evidence(each) for each in _list(found, "evidence")),
-        not_compared={
-            name: _text(value, f"not_compared.{name}")
-            for name, value in _object(found.get("not_compared"), "not_compared").items()
-        },
+        not_compared=_not_compared(found),
         next_actions=tuple(_text(each, "next_actions") for each in _list(found, "next_actions")),
         details=_finite_again(_object(found.get("details"), "details")),
     )
@@ -103,7 +102,14 @@ def verdict_from_json(data: Any) -> Verdict:
 def _plain(value: Any) -> Any:
     if isinstance(value, WorstRow):
         return {**_fields(value), "row_id": f"{value.row_id:016x}"}
-    if isinstance(value, StepComparison | Verdict | Finding | VerdictEvidence):
+    if isinstance(value, Finding):
+        return {**_fields(value), **_reason_keys(value.reason)}
+    if isinstance(value, Verdict):
+        codes = {name: {"code": why.code.value, "params": _params(why)} for name, why in value.not_compared.items()}
+        return {**_fields(value), "not_compared_reasons": codes}
+    if isinstance(value, Reason):
+        return str(value)
+    if isinstance(value, StepComparison | VerdictEvidence):
         return _fields(value)
     if isinstance(value, Enum):
         return value.value
@@ -116,6 +122,17 @@ def _plain(value: Any) -> Any:
             text for text, number in NOT_FINITE.items() if number == value or (number != number and value != value)
         )
     return value
+
+
+def _reason_keys(reason: Reason | None) -> dict[str, Any]:
+    """Return `reason` as text for people and for readers of 0.1.0, and beside it the code with its parameters."""
+    if reason is None:
+        return {"reason": ""}
+    return {"reason": str(reason), "reason_code": reason.code.value, "reason_params": _params(reason)}
+
+
+def _params(reason: Reason) -> Any:
+    return reason.to_json()["params"]
 
 
 def _fields(value: Any) -> dict[str, Any]:
@@ -134,8 +151,34 @@ def _finding(data: Any) -> Finding:
         value=_maybe(found.get("value"), "value"),
         limit=_maybe(found.get("limit"), "limit"),
         above_is_bad=above,
-        reason=_text(found.get("reason", ""), "reason"),
+        reason=_reason(found),
     )
+
+
+def _reason(found: Mapping[str, Any]) -> Reason | None:
+    """Return the code if it is there, else what the text of 0.1.0 says."""
+    text = _text(found.get("reason", ""), "reason")
+    if "reason_code" not in found:
+        return read_reason(text) if text else None
+    return _coded({"code": found["reason_code"], "params": found.get("reason_params", {}), "text": text}, "reason_code")
+
+
+def _coded(value: Any, name: str) -> Reason:
+    try:
+        return read_reason(value)
+    except ValueError as e:
+        raise DamagedError(f"{name}: {e}") from None
+
+
+def _not_compared(found: Mapping[str, Any]) -> dict[str, Reason]:
+    codes = _object(found.get("not_compared_reasons", {}), "not_compared_reasons")
+    texts = _object(found.get("not_compared"), "not_compared")
+    return {
+        name: _coded({"text": text, **_object(codes[name], name)}, name)
+        if name in codes
+        else read_reason(_text(text, f"not_compared.{name}"))
+        for name, text in texts.items()
+    }
 
 
 def _worst_row(data: Any) -> WorstRow:

@@ -14,6 +14,7 @@ from verl.crosscheck.diagnosis.assess import BY_ROWS, broken, measured, missing
 from verl.crosscheck.diagnosis.distances import Accumulator, Distances
 from verl.crosscheck.diagnosis.findings import Aspect, Finding, WorstRow
 from verl.crosscheck.evidence.step import REF, ROLLOUT, TRAIN
+from verl.crosscheck.reasons import Reason, ReasonCode, because
 
 SOURCES = {
     Aspect.ROLLOUT_TAKER: (RowSource(False, ROLLOUT), RowSource(True, TRAIN)),
@@ -38,7 +39,6 @@ TOKEN_QUANTITIES = (
 )
 """What `distances` measures, in the order in which it is shown."""
 
-FLAG = "actor_rollout_ref.rollout.calculate_log_probs=True"
 WORST = 8
 """Rows that are named."""
 
@@ -66,7 +66,7 @@ def compare_log_probs(rows: Alignment) -> dict[Aspect, Compared]:
     return {
         aspect: _by_tokens(aspect, rows, found[aspect].result())
         if aspect in found
-        else _by_rows(aspect, rows, why[p] or why[q] or "")
+        else _by_rows(aspect, rows, why[p] or why[q] or because(ReasonCode.MASKS_EMPTY))
         for aspect, (p, q) in SOURCES.items()
     }
 
@@ -81,27 +81,21 @@ def _by_tokens(aspect: Aspect, rows: Alignment, found: Distances) -> Compared:
     return Compared(tuple(findings), found.tokens, _worst(aspect, found, rows.row_ids), found.nonfinite)
 
 
-def _unusable(found: Distances, pair: tuple[RowSource, RowSource], rows: Alignment) -> str | None:
+def _unusable(found: Distances, pair: tuple[RowSource, RowSource], rows: Alignment) -> Reason | None:
     """Why what is there is no measurement."""
     if not found.tokens:
-        return "no response token is trained on: the masks are empty"
+        return because(ReasonCode.MASKS_EMPTY)
     for zero, source in zip(found.all_zero, pair, strict=True):
         if zero and found.values:
             run = rows.sides[source.of_taker]
-            flag = f"; set {FLAG}" if source.column == ROLLOUT else ""
-            return (
-                f"{source.column} log-probs of run {run.run_id} (mode {run.mode}) are 0 in every token: the engine did "
-                f"not compute them{flag}"
-            )
+            code = ReasonCode.COLUMN_ZERO_SET_FLAG if source.column == ROLLOUT else ReasonCode.COLUMN_ZERO
+            return because(code, column=source.column, run=run.run_id, mode=run.mode)
     return None
 
 
 def _nonfinite(aspect: Aspect, found: Distances) -> Finding:
     total, (first, second) = sum(found.nonfinite), found.nonfinite
-    reason = (
-        f"{first} and {second} of {found.tokens} tokens have no log-prob (NaN, infinite or above 0) from the first and "
-        "the second engine"
-    )
+    reason = because(ReasonCode.TOKENS_NOT_FINITE, first=first, second=second, tokens=found.tokens)
     if not found.values:
         return broken(aspect, "logprob_nonfinite_tokens", reason)
     return measured(aspect, "logprob_nonfinite_tokens", total, reason)
@@ -118,7 +112,7 @@ def _worst(aspect: Aspect, found: Distances, row_ids: npt.NDArray[np.uint64]) ->
     )
 
 
-def _by_rows(aspect: Aspect, rows: Alignment, why: str) -> Compared:
+def _by_rows(aspect: Aspect, rows: Alignment, why: Reason) -> Compared:
     """The mean over tokens of |sum of a row's differences|, which the mean absolute difference cannot be below."""
     lacking = missing(aspect, "logprob_abs_diff_mean", why)
     sums = [rows.column(source.of_taker, f"{source.column}_sum") for source in SOURCES[aspect]]
@@ -131,7 +125,7 @@ def _by_rows(aspect: Aspect, rows: Alignment, why: str) -> Compared:
         return Compared((lacking,))
     fine = np.isfinite(p) & np.isfinite(q)
     if not fine.all():
-        reason = f"the sums of log-probs of {len(fine) - int(fine.sum())} rows are NaN or infinite"
+        reason = because(ReasonCode.SUMS_NOT_FINITE, rows=len(fine) - int(fine.sum()))
         return Compared((lacking, broken(aspect, "logprob_nonfinite_tokens", reason)), nonfinite=_nonfinite_rows(p, q))
     findings = (lacking, measured(aspect, "tokens", tokens), measured(aspect, BY_ROWS, np.abs(p - q).sum() / tokens))
     return Compared(findings, nonfinite=(0, 0))

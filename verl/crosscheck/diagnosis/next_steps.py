@@ -11,6 +11,7 @@ from verl.crosscheck.diagnosis.confidence import missing_essentials
 from verl.crosscheck.diagnosis.findings import Aspect, Confidence, Phase, State, StepComparison
 from verl.crosscheck.diagnosis.reasons import Because, Next
 from verl.crosscheck.diagnosis.reference import Reference
+from verl.crosscheck.reasons import Reason, ReasonCode, because
 
 BY_PHASE = {
     Phase.ROLLOUT: (Next.COLLECT_ROLLOUT,),
@@ -82,20 +83,20 @@ def _lack_rollout(steps: Sequence[StepComparison]) -> bool:
     return all(state_of(each.findings, aspect) is State.MISSING for each in steps for aspect in both)
 
 
-def not_compared(steps_1: Sequence[StepComparison], steps_2: Sequence[StepComparison]) -> dict[str, str]:
+def not_compared(steps_1: Sequence[StepComparison], steps_2: Sequence[StepComparison]) -> dict[str, Reason]:
     """By `aspect/quantity`: why it was not compared, and in how many steps if not in all. `scenario_1` if there is
     none."""
     steps = (*steps_1, *steps_2)
     counts: dict[str, int] = {}
-    reasons: dict[str, str] = {}
+    reasons: dict[str, Reason] = {}
     for each in steps:
         for finding in each.findings:
-            if finding.state is State.MISSING:
+            if finding.state is State.MISSING and finding.reason is not None:
                 key = f"{finding.aspect.value}/{finding.quantity}"
                 counts[key] = counts.get(key, 0) + 1
                 reasons.setdefault(key, finding.reason)
-    found = {} if steps_1 else {"scenario_1": "not run, so the rollout phase of A was not tested"}
+    found = {} if steps_1 else {"scenario_1": because(ReasonCode.SCENARIO_1_NOT_RUN)}
     for key, reason in reasons.items():
-        some = f" (in {counts[key]} of {len(steps)} steps)" if counts[key] < len(steps) else ""
-        found[key] = f"{reason}{some}"
+        some = because(ReasonCode.IN_SOME_STEPS, why=reason, steps=counts[key], all_steps=len(steps))
+        found[key] = reason if counts[key] == len(steps) else some
     return found

@@ -17,7 +17,7 @@ distribution.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,11 +29,12 @@ from verl.crosscheck.diagnosis.assess import measured, missing
 from verl.crosscheck.diagnosis.findings import Aspect, Finding
 from verl.crosscheck.diagnosis.thresholds import RARE_TOKENS
 from verl.crosscheck.evidence.step import ROLLOUT, TRAIN, StepEvidence
+from verl.crosscheck.reasons import Reason, ReasonCode, because
+from verl.crosscheck.text import listed
 
 Floats = npt.NDArray[np.float64]
 
 SENT, HELD = "sent/", "held/"
-NAMES_SHOWN = 4
 
 
 @dataclass(frozen=True)
@@ -73,14 +74,14 @@ def sampling_findings(rows: Alignment) -> list[Finding]:
     if reason := _unfit(rows.sides[0].sampling):
         return [missing(Aspect.SAMPLING, "surprise_gap_mean", reason)]
     columns = _columns(rows)
-    if isinstance(columns, str):
+    if isinstance(columns, Reason):
         return [missing(Aspect.SAMPLING, "surprise_gap_mean", columns)]
     findings: list[Finding] = []
     entropy, tokens = columns["entropy"], columns["tokens"]
     for column, name in ((ROLLOUT, "surprise_gap"), (TRAIN, "surprise_gap_train")):
         if column in columns:
             gap = surprise_gap(columns[column], entropy, tokens)
-            hint = "hotter than claimed" if gap.total > 0 else "colder than claimed, or from a part of the tokens"
+            hint = because(ReasonCode.HOTTER if gap.total > 0 else ReasonCode.COLDER)
             findings += [
                 measured(Aspect.SAMPLING, f"{name}_mean", gap.mean, hint),
                 measured(Aspect.SAMPLING, f"{name}_z", gap.z, hint),
@@ -94,39 +95,39 @@ def sampling_findings(rows: Alignment) -> list[Finding]:
     return findings
 
 
-def _unfit(sampling: Mapping[str, Any]) -> str | None:
+def _unfit(sampling: Mapping[str, Any]) -> Reason | None:
     """Why tokens are not expected to come from the distribution of their log-probs."""
     top_p, top_k = sampling.get("top_p"), sampling.get("top_k")
     if isinstance(top_p, int | float) and top_p < 1:
-        return f"sampled with top_p={top_p:g}, so tokens do not come from all of the distribution; 1.0 can be tested"
+        return because(ReasonCode.SAMPLED_FROM_A_PART, key="top_p", value=f"{top_p:g}", testable="1.0")
     if isinstance(top_k, int | float) and top_k > 0:
-        return f"sampled with top_k={top_k:g}, so tokens do not come from all of the distribution; -1 can be tested"
+        return because(ReasonCode.SAMPLED_FROM_A_PART, key="top_k", value=f"{top_k:g}", testable="-1")
     temperature = sampling.get("temperature")
     if isinstance(temperature, int | float) and temperature <= 0:
-        return "sampled greedily (temperature 0)"
+        return because(ReasonCode.SAMPLED_GREEDILY)
     return None
 
 
-def _columns(rows: Alignment) -> dict[str, Floats] | str:
-    """The [R] sums that the tests need, of finite rows with tokens; text if there is nothing to test."""
+def _columns(rows: Alignment) -> dict[str, Floats] | Reason:
+    """The [R] sums that the tests need, of finite rows with tokens; a reason if there is nothing to test."""
     entropy, tokens = rows.column(True, "entropy_sum"), rows.column(True, "mask_tokens")
     if entropy is None or tokens is None:
-        return rows.sides[1].missing.get("rows/entropy_sum") or "the other run recorded no entropies"
+        return rows.sides[1].missing.get("rows/entropy_sum") or because(ReasonCode.OTHER_WITHOUT_ENTROPIES)
     found: dict[str, npt.NDArray[Any]] = {"entropy": entropy, "tokens": tokens}
     for column, taker in ((ROLLOUT, False), (TRAIN, True)):
         sums = rows.column(taker, f"{column}_sum")
         if sums is not None and sums.any():
             found[column] = sums
     if ROLLOUT not in found and TRAIN not in found:
-        return "neither run recorded log-probs of the sampled tokens"
+        return because(ReasonCode.NO_SAMPLED_LOG_PROBS)
     own_tokens = rows.column(False, "mask_tokens")
     if own_tokens is None or (own_tokens != tokens).any():
-        return "the two runs train on other tokens of the same responses"
+        return because(ReasonCode.OTHER_TOKENS_TRAINED)
     fine = np.logical_and.reduce([np.isfinite(each) for each in found.values()]) & (tokens > 0)
     if not fine.any():
-        return "no row has finite numbers and tokens that are trained on"
+        return because(ReasonCode.NO_FINITE_ROW)
     chosen = {name: each[fine].astype(np.float64) for name, each in found.items()}
-    return chosen if chosen["entropy"].any() else "all entropies are 0"
+    return chosen if chosen["entropy"].any() else because(ReasonCode.ENTROPIES_ZERO)
 
 
 def sync_findings(sampler: StepEvidence) -> list[Finding]:
@@ -134,25 +135,19 @@ def sync_findings(sampler: StepEvidence) -> list[Finding]:
     sent, held = (_named(sampler.weights, prefix) for prefix in (SENT, HELD))
     both = sorted(set(sent) & set(held))
     if not both:
-        told = sampler.missing.get("weights") or "the engine does not tell digests of the weights it holds"
-        return [missing(Aspect.SYNC, "tensors_out_of_sync", told)]
+        reason = sampler.missing.get("weights") or because(ReasonCode.NO_DIGESTS)
+        return [missing(Aspect.SYNC, "tensors_out_of_sync", reason)]
     wrong = [name for name in both if sent[name] != held[name]]
-    found = [
-        measured(Aspect.SYNC, "tensors_out_of_sync", len(wrong), f"of {len(both)}: {listed(wrong)}" if wrong else "")
-    ]
+    which = because(ReasonCode.OF_TENSORS, count=len(both), names=listed(wrong)) if wrong else None
+    found = [measured(Aspect.SYNC, "tensors_out_of_sync", len(wrong), which)]
     if alone := sorted(set(sent) ^ set(held)):
-        found.append(measured(Aspect.SYNC, "tensors_not_matched", len(alone), f"known on one side: {listed(alone)}"))
+        which = because(ReasonCode.ONE_SIDED, names=listed(alone))
+        found.append(measured(Aspect.SYNC, "tensors_not_matched", len(alone), which))
     return found
 
 
 def _named(weights: Mapping[str, str], prefix: str) -> dict[str, str]:
     return {name.removeprefix(prefix): digest for name, digest in weights.items() if name.startswith(prefix)}
-
-
-def listed(names: Sequence[str]) -> str:
-    """The first few names, and how many more there are."""
-    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
-    return ", ".join(names[:NAMES_SHOWN]) + more
 
 
 def _are_tokens(stops: Any) -> bool:
@@ -163,22 +158,22 @@ def _are_tokens(stops: Any) -> bool:
 def ending_findings(sampler: StepEvidence) -> list[Finding]:
     """Share of the sampler's responses that end neither at a stop token nor at the length limit."""
 
-    def unknown(reason: str) -> list[Finding]:
+    def unknown(reason: Reason) -> list[Finding]:
         return [missing(Aspect.ENDING, "unfinished_share", reason)]
 
     stops, limit = sampler.sampling.get("stop_token_ids"), sampler.sampling.get("max_tokens")
     last = sampler.rows.get("last_token")
     if sampler.sampling.get("multi_turn"):
-        return unknown("in several turns a response may end with what a tool or the user says")
+        return unknown(because(ReasonCode.SEVERAL_TURNS))
     if not _are_tokens(stops) or not isinstance(limit, int | float):
-        told = sampler.missing.get("sampling/stop_token_ids") or sampler.missing.get("sampling/max_tokens")
-        return unknown(told or "the stop tokens or the length limit are not known")
+        recorded = sampler.missing.get("sampling/stop_token_ids") or sampler.missing.get("sampling/max_tokens")
+        return unknown(recorded or because(ReasonCode.NO_STOP_TOKENS))
     if last is None or last.shape != sampler.lengths.shape:
-        return unknown(sampler.missing.get("rows/last_token") or "the last tokens were not recorded")
+        return unknown(sampler.missing.get("rows/last_token") or because(ReasonCode.NO_LAST_TOKENS))
     some = sampler.lengths > 0
     if not some.any():
-        return unknown("every response is empty")
+        return unknown(because(ReasonCode.RESPONSES_EMPTY))
     cut = some & (sampler.lengths < limit) & ~np.isin(last, np.asarray(stops, dtype=np.int64))
     count = int(cut.sum())
-    reason = f"{count} of {int(some.sum())} responses" if count else ""
+    reason = because(ReasonCode.SOME_RESPONSES, responses=count, all_responses=int(some.sum())) if count else None
     return [measured(Aspect.ENDING, "unfinished_share", count / int(some.sum()), reason)]

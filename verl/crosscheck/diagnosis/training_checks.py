@@ -15,9 +15,10 @@ from verl.crosscheck.agreement.batch_split import BatchSplit, why_other_advantag
 from verl.crosscheck.diagnosis.align import Alignment
 from verl.crosscheck.diagnosis.assess import broken, measured, missing
 from verl.crosscheck.diagnosis.findings import Aspect, Finding
-from verl.crosscheck.diagnosis.rollout_checks import listed
 from verl.crosscheck.diagnosis.thresholds import TENSOR_WEIGHT
 from verl.crosscheck.evidence.step import StepEvidence, TensorChange
+from verl.crosscheck.reasons import Reason, ReasonCode, because
+from verl.crosscheck.text import listed
 
 TINY = 1e-12
 """Differences of two numbers that are both smaller are none."""
@@ -25,11 +26,6 @@ TINY = 1e-12
 ADVANTAGE_SCALE, LOSS_FLOOR = 1.0, 0.05
 """A policy loss is compared with the mean absolute advantage if it is smaller than that, other losses with the floor:
 at the first step the KL loss is rounding alone."""
-
-OWN_STATE = (
-    "portable checkpoints hold weights alone, so each run keeps its own optimiser state: an update that differs once "
-    "makes later ones differ too, and the first step counts"
-)
 
 METRICS = {
     "grad_norm_rel_diff": "actor/grad_norm",
@@ -65,11 +61,12 @@ def _rows_finding(rows: Alignment) -> Finding:
     alone = max(kept) - rows.rows
     if all(whole) or not min(kept):
         share = alone / max(1, *kept)
-        reason = f"{alone} of {max(kept)} rows are in one run alone" if alone else ""
+        reason = because(ReasonCode.ROWS_ALONE, rows=alone, all_rows=max(kept)) if alone else None
         finding = measured(Aspect.INPUTS, "rows_unmatched_share", share, reason)
-        return finding if max(kept) else missing(Aspect.INPUTS, "rows_unmatched_share", "neither run kept a row")
+        return finding if max(kept) else missing(Aspect.INPUTS, "rows_unmatched_share", because(ReasonCode.NO_ROW_KEPT))
     if rows.sides[0].batch_rows != rows.sides[1].batch_rows:
-        reason = f"batches of {rows.sides[0].batch_rows} and {rows.sides[1].batch_rows} rows"
+        own, other = (side.batch_rows for side in rows.sides)
+        reason = because(ReasonCode.BATCH_SIZES, own=own, other=other)
         return measured(Aspect.INPUTS, "rows_unmatched_share", 1.0, reason)
     return _kept_by_both(rows)
 
@@ -80,7 +77,8 @@ def _kept_by_both(rows: Alignment) -> Finding:
     last = min(side.row_ids.max() for side in rows.sides if 0 < len(side.row_ids) < side.batch_rows)
     expected = max(int(np.count_nonzero(side.row_ids <= last)) for side in rows.sides)
     alone = expected - rows.rows
-    reason = f"{alone} of {expected} rows are in one run alone" if alone else f"{rows.rows} rows that both runs kept"
+    kept = because(ReasonCode.ROWS_KEPT, rows=rows.rows)
+    reason = because(ReasonCode.ROWS_ALONE, rows=alone, all_rows=expected) if alone else kept
     return measured(Aspect.INPUTS, "rows_unmatched_share", alone / expected, reason)
 
 
@@ -89,41 +87,42 @@ def _mask_finding(rows: Alignment) -> Finding:
     if differ is None:
         counts = [rows.column(taker, "mask_tokens") for taker in (False, True)]
         if counts[0] is None or counts[1] is None or not rows.rows:
-            return missing(Aspect.INPUTS, "mask_diff_rows", "a run recorded no masks")
+            return missing(Aspect.INPUTS, "mask_diff_rows", because(ReasonCode.NO_MASKS))
         differ = int(np.count_nonzero(counts[0] != counts[1]))
-    return measured(Aspect.INPUTS, "mask_diff_rows", differ, f"of {rows.rows} rows" if differ else "")
+    reason = because(ReasonCode.OF_ROWS, rows=rows.rows) if differ else None
+    return measured(Aspect.INPUTS, "mask_diff_rows", differ, reason)
 
 
 def _reward_finding(rows: Alignment, own: npt.NDArray[Any] | None, other: npt.NDArray[Any] | None) -> Finding:
     if own is None or other is None or not rows.rows:
-        told = next((side.missing["rows/reward"] for side in rows.sides if "rows/reward" in side.missing), None)
-        return missing(Aspect.INPUTS, "reward_rel_diff_max", told or "a run recorded no rewards")
+        recorded = next((side.missing["rows/reward"] for side in rows.sides if "rows/reward" in side.missing), None)
+        return missing(Aspect.INPUTS, "reward_rel_diff_max", recorded or because(ReasonCode.NO_REWARDS))
     apart = np.abs(own - other)
     if not np.isfinite(apart).all():
         count = int(np.count_nonzero(~np.isfinite(apart)))
-        return broken(Aspect.INPUTS, "reward_rel_diff_max", f"the rewards of {count} rows are NaN or infinite")
+        return broken(Aspect.INPUTS, "reward_rel_diff_max", because(ReasonCode.REWARDS_NOT_FINITE, rows=count))
     scale = max(1.0, float(np.abs(other).max()))
     differ = int(np.count_nonzero(apart > 1e-6 * scale))
-    reason = f"{differ} of {rows.rows} rows" if differ else ""
+    reason = because(ReasonCode.SOME_ROWS, rows=differ, all_rows=rows.rows) if differ else None
     return measured(Aspect.INPUTS, "reward_rel_diff_max", float(apart.max()) / scale, reason)
 
 
 def _advantage_finding(rows: Alignment) -> Finding:
-    if why := _portions(rows, why_other_advantages):
+    if why := _split(rows, why_other_advantages):
         return missing(Aspect.INPUTS, "advantage_rel_diff", why)
     own, other = (rows.column(taker, "advantage_sum") for taker in (False, True))
     sizes = [rows.column(taker, "advantage_abs_sum") for taker in (False, True)]
     if own is None or other is None or sizes[0] is None or sizes[1] is None or not rows.rows:
-        return missing(Aspect.INPUTS, "advantage_rel_diff", "a run recorded no advantages")
+        return missing(Aspect.INPUTS, "advantage_rel_diff", because(ReasonCode.ADVANTAGES_NOT_RECORDED))
     apart, scale = float(np.abs(own - other).sum()), float(max(sizes[0].sum(), sizes[1].sum()))
     if not math.isfinite(apart) or not math.isfinite(scale):
-        return broken(Aspect.INPUTS, "advantage_rel_diff", "advantages are NaN or infinite")
+        return broken(Aspect.INPUTS, "advantage_rel_diff", because(ReasonCode.ADVANTAGES_NOT_FINITE))
     return measured(Aspect.INPUTS, "advantage_rel_diff", apart / scale if scale > TINY else apart)
 
 
 def update_findings(rows: Alignment) -> list[Finding]:
     """Gradient norm, losses and change of the weights of both runs."""
-    if why := _portions(rows, why_other_updates):
+    if why := _split(rows, why_other_updates):
         return [missing(Aspect.UPDATE, quantity, why) for quantity in (*METRICS, "change_rel_diff")]
     own, other = (side.metrics for side in rows.sides)
     scale = _advantage_scale(rows)
@@ -133,32 +132,38 @@ def update_findings(rows: Alignment) -> list[Finding]:
         if name in own and name in other and quantity in lacking:
             found.append(missing(Aspect.UPDATE, quantity, lacking[quantity]))
         elif quantity == "grad_norm_rel_diff" and own.get(name) == other.get(name) == 0:
-            found.append(missing(Aspect.UPDATE, quantity, "both gradient norms are 0: there was nothing to update by"))
+            found.append(missing(Aspect.UPDATE, quantity, because(ReasonCode.GRADIENTS_ZERO)))
         elif name in own and name in other:
             floor = (
                 scale * ADVANTAGE_SCALE if quantity == "pg_loss_rel_diff" else LOSS_FLOOR if "loss" in name else TINY
             )
             found.append(_relative(quantity, name, own[name], other[name], floor))
         elif name in own or name in other or name == "actor/grad_norm":
-            sides = [side.mode for side in rows.sides if name not in side.metrics]
-            found.append(missing(Aspect.UPDATE, quantity, f"no {name} from the run in mode {' and '.join(sides)}"))
+            found.append(missing(Aspect.UPDATE, quantity, _without_metric(rows, name)))
     return found + change_findings(rows.sides[0], rows.sides[1]) + _state_findings(rows)
+
+
+def _without_metric(rows: Alignment, name: str) -> Reason:
+    modes = [side.mode for side in rows.sides if name not in side.metrics]
+    if len(modes) == 1:
+        return because(ReasonCode.NO_METRIC, metric=name, mode=modes[0])
+    return because(ReasonCode.NO_METRIC_IN_BOTH, metric=name, mode=modes[0], other_mode=modes[1])
 
 
 def _state_findings(rows: Alignment) -> list[Finding]:
     """What an update rests on besides weights and rows, where the two runs do not share it."""
     if not any(side.sampling.get("ckpt_format") == "portable" for side in rows.sides):
         return []
-    return [missing(Aspect.UPDATE, "optimiser_state", OWN_STATE)]
+    return [missing(Aspect.UPDATE, "optimiser_state", because(ReasonCode.OWN_OPTIMISER_STATE))]
 
 
-def _portions(rows: Alignment, why: Callable[[BatchSplit, BatchSplit], str]) -> str:
-    """Why something need not be equal though both runs are healthy; empty if it must be."""
+def _split(rows: Alignment, why: Callable[[BatchSplit, BatchSplit], Reason | None]) -> Reason | None:
+    """Return why something need not be equal though both runs are healthy; None if it must be."""
     known = [BatchSplit.from_json(side.sampling.get("portions")) for side in rows.sides]
-    return "" if known[0] is None or known[1] is None else why(known[0], known[1])
+    return None if known[0] is None or known[1] is None else why(known[0], known[1])
 
 
-def _logged_otherwise(rows: Alignment) -> dict[str, str]:
+def _logged_otherwise(rows: Alignment) -> dict[str, Reason]:
     """Quantities whose metrics mean something else in either run, with the reason.
 
     Upstream's legacy workers log the learning rate before its schedule moves, the new ones after; legacy FSDP workers
@@ -169,9 +174,9 @@ def _logged_otherwise(rows: Alignment) -> dict[str, str]:
     if None in workers or workers[0] == workers[1]:
         return {}
     implementations = {str(each).partition(" ")[0] for each in workers}
-    told = f"{workers[0]} and {workers[1]} workers log it in other ways (actor.strategy, use_legacy_worker_impl)"
+    reason = because(ReasonCode.LOGGED_OTHERWISE, own=str(workers[0]), other=str(workers[1]))
     names = [name for name in METRICS if name.endswith("loss_rel_diff")]
-    return dict.fromkeys([*names, *(["lr_rel_diff"] if len(implementations) > 1 else [])], told)
+    return dict.fromkeys([*names, *(["lr_rel_diff"] if len(implementations) > 1 else [])], reason)
 
 
 def _advantage_scale(rows: Alignment) -> float:
@@ -184,9 +189,10 @@ def _advantage_scale(rows: Alignment) -> float:
 
 
 def _relative(quantity: str, name: str, own: float, other: float, floor: float) -> Finding:
-    reason = f"{name}: {own:.6g} and {other:.6g}"
+    numbers = {"metric": name, "own": f"{own:.6g}", "other": f"{other:.6g}"}
+    reason = because(ReasonCode.TWO_NUMBERS, **numbers)
     if not math.isfinite(own) and not math.isfinite(other):
-        return missing(Aspect.UPDATE, quantity, f"{reason}, neither is finite")
+        return missing(Aspect.UPDATE, quantity, because(ReasonCode.NEITHER_FINITE, **numbers))
     if not math.isfinite(own) or not math.isfinite(other):
         return broken(Aspect.UPDATE, quantity, reason)
     apart = abs(own - other)
@@ -197,23 +203,22 @@ def change_findings(sampler: StepEvidence, taker: StepEvidence) -> list[Finding]
     """Change of all weights, and of the tensor that is furthest apart."""
     changes = {name: parts for name, (_, parts) in _changes(sampler, taker).items()}
     if not changes:
-        told = sampler.missing.get("changes") or taker.missing.get("changes")
-        reason = told or "neither run recorded how its update moved the weights; trainer.share_data_evidence"
-        return [missing(Aspect.UPDATE, "change_rel_diff", reason)]
+        reason = sampler.missing.get("changes") or taker.missing.get("changes")
+        return [missing(Aspect.UPDATE, "change_rel_diff", reason or because(ReasonCode.NO_CHANGES))]
     numbers = np.asarray(list(changes.values()), dtype=np.float64)
     if not np.isfinite(numbers).all():
         bad = [name for name, parts in changes.items() if not np.isfinite(parts).all()]
-        return [broken(Aspect.UPDATE, "change_rel_diff", f"changes are NaN or infinite: {listed(bad)}")]
+        return [broken(Aspect.UPDATE, "change_rel_diff", because(ReasonCode.CHANGES_NOT_FINITE, names=listed(bad)))]
     apart, size = (float(np.sqrt(np.dot(column, column))) for column in (numbers[:, 1], numbers.max(axis=1)))
     if size <= TINY and apart <= TINY:
-        return [missing(Aspect.UPDATE, "change_rel_diff", "no weight moved in either run")]
+        return [missing(Aspect.UPDATE, "change_rel_diff", because(ReasonCode.NO_WEIGHT_MOVED))]
     base = float(np.sqrt(np.dot(numbers[:, 0], numbers[:, 0])))
     found = [measured(Aspect.UPDATE, "change_rel_diff", _ratio(apart, base))]
     weighty = {n: p for n, p in changes.items() if max(p) ** 2 > TENSOR_WEIGHT * size**2}
     if weighty:
         worst = max(weighty, key=lambda name: _ratio(weighty[name][1], weighty[name][0]))
         value = _ratio(weighty[worst][1], weighty[worst][0])
-        found.append(measured(Aspect.UPDATE, "change_rel_diff_max", value, worst))
+        found.append(measured(Aspect.UPDATE, "change_rel_diff_max", value, because(ReasonCode.NAME, name=worst)))
     return found
 
 
@@ -267,7 +272,8 @@ def outcome_findings(rows: Alignment, nonfinite: Mapping[str, int | None]) -> li
         bad = sorted(name for name in side.metrics if _tells_of_breakage(name, side.metrics, other.metrics))
         bad += sorted(name for name, change in side.changes.items() if not math.isfinite(change.own))
         if side.metrics or side.changes:
-            found.append(measured(Aspect.OUTCOME, f"{who}_nonfinite_update", len(bad), listed(bad)))
+            names = because(ReasonCode.NAME, name=listed(bad)) if bad else None
+            found.append(measured(Aspect.OUTCOME, f"{who}_nonfinite_update", len(bad), names))
     return found
 
 

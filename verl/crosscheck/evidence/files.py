@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from verl.crosscheck.errors import DamagedError
+from verl.crosscheck.evidence.old_reasons import read_reason
 from verl.crosscheck.evidence.packing import pack_24_bits, pack_mask, unpack_24_bits, unpack_mask
 from verl.crosscheck.evidence.step import MASK, REF, StepEvidence, TensorChange
 from verl.crosscheck.exchange.publish import publish_file
@@ -45,7 +46,7 @@ def save(path: Path, evidence: StepEvidence) -> int:
             "weights": dict(evidence.weights),
             "changes": {name: asdict(change) for name, change in evidence.changes.items()},
             "timing_s": dict(evidence.timing_s),
-            "missing": dict(evidence.missing),
+            "missing": {name: reason.to_json() for name, reason in evidence.missing.items()},
         },
         about={
             "kind": KIND,
@@ -102,7 +103,7 @@ def _evidence(record: Record) -> StepEvidence:
         weights={str(name): str(value) for name, value in meta["weights"].items()},
         changes={str(name): _change(**change) for name, change in meta["changes"].items()},
         timing_s=_floats(meta["timing_s"]),
-        missing={str(name): str(reason) for name, reason in meta["missing"].items()},
+        missing={str(name): read_reason(reason) for name, reason in meta["missing"].items()},
     )
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from verl.crosscheck.reasons import Reason
 from verl.crosscheck.settings import Detail
 
 __all__ = ["MASK", "REF", "ROLLOUT", "TRAIN", "Detail", "StepEvidence", "TensorChange"]
@@ -75,5 +76,5 @@ class StepEvidence:
     changes: Mapping[str, TensorChange] = field(default_factory=dict)
     """How far the update moved each tensor, by its name in the training engine."""
     timing_s: Mapping[str, float] = field(default_factory=dict)
-    missing: Mapping[str, str] = field(default_factory=dict)
+    missing: Mapping[str, Reason] = field(default_factory=dict)
     """What could not be recorded (`tokens/rollout`, `weights`, `changes` ...): why, and what to set."""

@@ -189,8 +189,8 @@ def _compare(
         agrees=found.agrees,
         facts_compared=both,
         must_agree=tuple(_setting(each) for each in (*found.differences, *found.fact_differences)),
-        may_differ=tuple(_setting(each.difference, each.reason) for each in found.allowed),
-        not_compared={each.key: each.reason for each in found.not_compared},
+        may_differ=tuple(_setting(each.difference, str(each.reason)) for each in found.allowed),
+        not_compared={each.key: str(each.reason) for each in found.not_compared},
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from verl.crosscheck.diagnosis.findings_json import to_json
 from verl.crosscheck.report.exit_status import exit_status
-from verl.crosscheck.report.model import Report, Scenario
+from verl.crosscheck.report.model import Report, Scenario, SettingRow
 
 SCHEMA = "verl-crosscheck/report"
 SCHEMA_VERSION = 1
@@ -40,6 +40,15 @@ def _scenario(scenario: Scenario) -> dict[str, Any]:
         "recomputed": scenario.recomputed,
         "lacking": list(scenario.lacking),
         "problems": dict(scenario.problems),
-        "settings": [asdict(setting) for setting in scenario.settings],
-        "settings_not_compared": dict(scenario.settings_not_compared),
+        "settings": [_setting(setting) for setting in scenario.settings],
+        "settings_not_compared": {key: str(why) for key, why in scenario.settings_not_compared.items()},
     }
+
+
+def _setting(setting: SettingRow) -> dict[str, Any]:
+    """Return the row with its reason as text, and the reason's code and parameters beside it."""
+    facts: dict[str, Any] = {"key": setting.key, "a": setting.a, "b": setting.b, "must_agree": setting.must_agree}
+    if setting.reason is None:
+        return {**facts, "reason": ""}
+    coded = setting.reason.to_json()
+    return {**facts, "reason": coded["text"], "code": coded["code"], "params": coded["params"]}

@@ -62,7 +62,7 @@ def _beyond(comparison: StepComparison) -> list[str]:
         own = [each for each in wrong if each.aspect is aspect]
         shown = own[:_EACH] if place < _ASPECTS_SHOWN else []
         told = [_numbers(each) for each in shown]
-        told += [_reason(shown[0].reason)] if shown and shown[0].reason else []
+        told += [_reason(str(shown[0].reason))] if shown and shown[0].reason else []
         told += [f"{len(own) - len(shown)} more"] if shown and len(own) > len(shown) else []
         found.append(f"{ASPECTS[aspect]} ({', '.join(told)})" if told else ASPECTS[aspect])
     return found

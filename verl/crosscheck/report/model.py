@@ -15,6 +15,7 @@ from pathlib import Path
 
 from verl.crosscheck.diagnosis.assess import state_of, strength
 from verl.crosscheck.diagnosis.findings import Aspect, Finding, State, StepComparison, Verdict
+from verl.crosscheck.reasons import Reason
 
 MODE_OF_A = {1: "ckpt", 2: "rollout"}
 """Mode of run A by scenario."""
@@ -48,7 +49,7 @@ class SettingRow:
     a: str
     b: str
     must_agree: bool
-    reason: str = ""
+    reason: Reason | None = None
     """Why it may differ."""
 
 
@@ -109,7 +110,7 @@ class Scenario:
     problems: Mapping[str, str] = field(default_factory=dict)
     """Why a file could not be used, by its name."""
     settings: tuple[SettingRow, ...] = ()
-    settings_not_compared: Mapping[str, str] = field(default_factory=dict)
+    settings_not_compared: Mapping[str, Reason] = field(default_factory=dict)
 
     @property
     def aspects(self) -> list[Aspect]:

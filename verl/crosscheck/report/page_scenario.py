@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from verl.crosscheck.diagnosis.assess import strength
@@ -14,7 +13,7 @@ from verl.crosscheck.diagnosis.findings import Aspect, Finding, State, StepCompa
 from verl.crosscheck.report.banner import SIGNS
 from verl.crosscheck.report.formatting import bound
 from verl.crosscheck.report.layers import LayerChanges, layer_changes
-from verl.crosscheck.report.model import Cell, Control, Report, RunSummary, Scenario, SettingRow, cell
+from verl.crosscheck.report.model import Cell, Control, Report, RunSummary, Scenario, cell
 from verl.crosscheck.report.plots import layers_plot, outcome_plot, quantity_plot
 from verl.crosscheck.report.wording.words import Words
 from verl.crosscheck.text import NOTHING, number
@@ -171,9 +170,9 @@ def _settings(scenario: Scenario, words: Words) -> Facts | None:
     if len(scenario.runs) < 2:
         return None
 
-    def of(must_agree: bool) -> list[SettingRow]:
+    def of(must_agree: bool) -> list[Facts]:
         chosen = [each for each in scenario.settings if each.must_agree is must_agree]
-        return [replace(each, reason=words.reason(each.reason)) for each in chosen]
+        return [{"key": each.key, "a": each.a, "b": each.b, "reason": words.reason(each.reason)} for each in chosen]
 
     not_compared = [(key, words.reason(why)) for key, why in scenario.settings_not_compared.items()]
     return {"must": of(True), "may": of(False), "not_compared": not_compared}

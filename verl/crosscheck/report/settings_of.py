@@ -12,6 +12,7 @@ from verl.crosscheck.errors import DamagedError
 from verl.crosscheck.exchange.session import cards
 from verl.crosscheck.exchange.session.cards import Card
 from verl.crosscheck.exchange.session.claim import OTHER
+from verl.crosscheck.reasons import Reason
 from verl.crosscheck.report.model import MODE_OF_A, RunSummary, SettingRow
 from verl.crosscheck.report.pairs import RecordedPair
 
@@ -27,7 +28,7 @@ def runs_of(pair: RecordedPair, scenario: int) -> tuple[RunSummary, ...]:
     )
 
 
-def settings_of(pair: RecordedPair, scenario: int) -> tuple[tuple[SettingRow, ...], dict[str, str]]:
+def settings_of(pair: RecordedPair, scenario: int) -> tuple[tuple[SettingRow, ...], dict[str, Reason]]:
     """What differs between the two set-ups, what must agree first; and what was not compared, with the reason."""
     mode = MODE_OF_A[scenario]
     if len(pair.cards) < len(OTHER):
@@ -82,7 +83,7 @@ def _versions(a: Card, b: Card) -> list[SettingRow]:
     ]
 
 
-def _setting(difference: Difference, *, must_agree: bool, reason: str = "") -> SettingRow:
+def _setting(difference: Difference, *, must_agree: bool, reason: Reason | None = None) -> SettingRow:
     return SettingRow(difference.key, _text(difference.own), _text(difference.other), must_agree, reason)
 
 

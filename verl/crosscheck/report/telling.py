@@ -24,10 +24,9 @@ def not_compared(report: Report, words: Words) -> list[tuple[str, str]]:
     number = report.scenarios[0].number if len(report.scenarios) == 1 else 1
     grouped: dict[tuple[str, str], list[str]] = {}
     for name, why in report.verdict.not_compared.items():
-        grouped.setdefault((name.partition("/")[0], why), []).append(name)
+        grouped.setdefault((name.partition("/")[0], words.reason(why)), []).append(name)
     found = [
-        (subject(names[0] if len(names) == 1 else first, number, words), words.reason(why))
-        for (first, why), names in grouped.items()
+        (subject(names[0] if len(names) == 1 else first, number, words), why) for (first, why), names in grouped.items()
     ]
     for each in report.scenarios:
         if each.lacking:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from verl.crosscheck.agreement.batch_split import batch_split_of, why_other_updates
-from verl.crosscheck.agreement.compare import NOT_KNOWN, Comparison, compare, flatten, require_agreement, without_length
+from verl.crosscheck.agreement.compare import Comparison, compare, flatten, not_known, require_agreement, without_length
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.console import MARK, say
 from verl.crosscheck.errors import DamagedError, ResumeError, SettingsError
@@ -20,11 +20,12 @@ from verl.crosscheck.exchange.session.cards import Card, EndState
 from verl.crosscheck.exchange.session.claim import OTHER, WRITES
 from verl.crosscheck.exchange.session.own_run import OwnRun
 from verl.crosscheck.exchange.session.peer import Peer, Sighting
+from verl.crosscheck.reasons import ReasonCode, because
 from verl.crosscheck.run.ckpt_format import FormatChoice, choose
 from verl.crosscheck.settings import CkptFormat
 from verl.trainer.config.config import TrainerConfig
 
-_NO_FACTS = {"facts": {NOT_KNOWN: "its trainer told none"}}
+_NO_FACTS = {"facts": not_known(because(ReasonCode.NO_FACTS))}
 _FACTS_EVERY_S = 0.1
 
 

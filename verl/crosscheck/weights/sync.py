@@ -17,10 +17,11 @@ from typing import Any
 
 import ray
 
+from verl.crosscheck.reasons import Reason, ReasonCode, because
 from verl.crosscheck.weights.calls import run_on_all, told
 from verl.crosscheck.weights.change.on_worker import actor_worker
 
-EngineDigests = tuple[dict[str, str], dict[str, str]]
+EngineDigests = tuple[dict[str, str], dict[str, Reason]]
 """Digests by `sent/{tensor}` and `held/{tensor}`, and what is missing and why, as `StepEvidence.weights` and
 `missing` want it."""
 
@@ -38,7 +39,7 @@ class EngineWeights:
 
     def __init__(self, worker_group: Any) -> None:
         self._group = worker_group
-        self._reason: str | None = None
+        self._reason: Reason | None = None
 
     def begin(self) -> None:
         """From the next update of the engine's weights on, digests are noted as they are sent."""
@@ -49,8 +50,10 @@ class EngineWeights:
         """Digests of the last update's tensors, as sent and as held now."""
         pairs = self._ask(self._pairs)
         if self._reason is None and not any(sent for sent, _ in pairs or []):
-            return {}, {"weights": "no weights have been sent to the rollout engine since its digests were asked for"}
-        return ({}, {"weights": self._reason or ""}) if pairs is None else (combine_replicas(pairs), {})
+            return {}, {"weights": because(ReasonCode.NOTHING_SENT)}
+        if pairs is None:
+            return {}, {} if self._reason is None else {"weights": self._reason}
+        return combine_replicas(pairs), {}
 
     def _pairs(self) -> list[tuple[Digests, Digests]]:
         """Digests that each rank sent, and that its server holds."""
@@ -64,7 +67,7 @@ class EngineWeights:
         try:
             return question()
         except Exception as e:  # a run is not to end because it cannot be watched
-            self._reason = f"digests of the rollout engine's weights could not be had ({told(e)})"
+            self._reason = because(ReasonCode.DIGESTS_ERROR, error=told(e))
         return None
 
 
@@ -82,16 +85,13 @@ def combine_replicas(pairs: Sequence[tuple[Digests, Digests]]) -> dict[str, str]
     return combined
 
 
-def note_sent(held: Any) -> str | None:
+def note_sent(held: Any) -> Reason | None:
     """Runs in a worker's actor: let its rollout note digests. Returns the reason if it cannot."""
     rollout: Any = getattr(actor_worker(held), "rollout", None)
     if hasattr(rollout, "note_digests"):
         rollout.note_digests()
         return None
-    return (
-        f"this rollout engine ({type(rollout).__name__}) does not tell which weights it holds; only "
-        "actor_rollout_ref.rollout.name=hf does. The rollout's log-probs, compared with training's, show stale weights"
-    )
+    return because(ReasonCode.ENGINE_WITHOUT_DIGESTS, engine=type(rollout).__name__)
 
 
 def read_sent(held: Any) -> tuple[str, dict[str, str]]:

@@ -28,7 +28,7 @@ def test_responses_with_room_end_at_their_length_limit(room):
 def test_a_short_context_ends_responses_early_so_their_ends_cannot_be_judged():
     found, missing = of(149)
     assert found["max_tokens"] is None
-    assert missing["sampling/max_tokens"].startswith("actor_rollout_ref.rollout.max_model_len=149 is less than")
+    assert str(missing["sampling/max_tokens"]).startswith("actor_rollout_ref.rollout.max_model_len=149 is less than")
 
 
 def test_workers():

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from verl.crosscheck.diagnosis.findings import Aspect, Confidence, Phase
+from verl.crosscheck.reasons import ReasonCode
 from verl.crosscheck.report.model import Cell
 from verl.crosscheck.report.wording.en_quantities import OUTCOMES, QUANTITIES
 from verl.crosscheck.report.wording.en_reasons import BECAUSE, NEXT_ACTIONS
@@ -190,4 +191,5 @@ WORDS = Words(
     quantities=QUANTITIES,
     outcomes=OUTCOMES,
     labels=LABELS,
+    reasons={code: code.english for code in ReasonCode},
 )

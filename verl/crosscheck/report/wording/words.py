@@ -4,11 +4,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from verl.crosscheck.diagnosis.findings import Aspect, Confidence, Phase
 from verl.crosscheck.diagnosis.reasons import Because, Next
+from verl.crosscheck.reasons import Reason, ReasonCode
 from verl.crosscheck.report.model import Cell
 
 
@@ -38,8 +39,8 @@ class Words:
     outcomes: Mapping[str, str]
     labels: Mapping[str, str]
     """Headings and single sentences of the page, by what they are for."""
-    translated: Callable[[str], str] = str
-    """A reason that a run has written, in English, in this language."""
+    reasons: Mapping[ReasonCode, str]
+    """The sentence of each reason; a code without one is shown in English."""
 
     def label(self, key: str, **values: object) -> str:
         """A label with its values in place."""
@@ -58,6 +59,6 @@ class Words:
     def outcome(self, name: str) -> str:
         return self.outcomes.get(name, name)
 
-    def reason(self, text: str) -> str:
-        """What a run wrote, in this language where that is known, else as it is."""
-        return self.translated(text)
+    def reason(self, reason: Reason | None) -> str:
+        """The sentence of a reason; empty without one."""
+        return "" if reason is None else reason.sentence(lambda code: self.reasons.get(code, code.english))

@@ -10,8 +10,7 @@ from verl.crosscheck.diagnosis.findings import Aspect, Confidence, Phase
 from verl.crosscheck.report.model import Cell
 from verl.crosscheck.report.wording.words import Named, Words
 from verl.crosscheck.report.wording.zh_quantities import OUTCOMES, QUANTITIES
-from verl.crosscheck.report.wording.zh_reasons import BECAUSE, NEXT_ACTIONS
-from verl.crosscheck.report.wording.zh_told import translated
+from verl.crosscheck.report.wording.zh_reasons import BECAUSE, NEXT_ACTIONS, REASONS
 
 PHASES = {
     Phase.NO_FAULT: Named("未发现故障", "所有比对过的项目在每一步都一致。"),
@@ -176,5 +175,5 @@ WORDS = Words(
     quantities=QUANTITIES,
     outcomes=OUTCOMES,
     labels=LABELS,
-    translated=translated,
+    reasons=REASONS,
 )

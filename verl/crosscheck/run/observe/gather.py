@@ -18,6 +18,7 @@ import torch
 from verl.crosscheck.evidence.packing import round_to_16_bits, round_to_24_bits
 from verl.crosscheck.evidence.row_identity import lowest_within, row_ids, unpadded
 from verl.crosscheck.evidence.step import MASK, REF, ROLLOUT, TRAIN, StepEvidence
+from verl.crosscheck.reasons import Reason, ReasonCode, because
 from verl.crosscheck.settings import Detail
 from verl.protocol import DataProto
 
@@ -37,15 +38,12 @@ USED = (
 )
 """Columns that evidence is made of; others may be of any kind."""
 
-WITHOUT: Mapping[str, str] = {
-    ROLLOUT: "the rollout engine was not asked for log-probs: actor_rollout_ref.rollout.calculate_log_probs=True",
-    TRAIN: "the trainer did not compute log-probs before the update (algorithm.rollout_correction.bypass_mode=True "
-    "takes the rollout's in their place): set it to False",
-    REF: "the configuration has no reference policy (actor_rollout_ref.actor.use_kl_loss, algorithm.use_kl_in_reward)",
+WITHOUT: Mapping[str, Reason] = {
+    ROLLOUT: because(ReasonCode.ROLLOUT_LOG_PROBS_OFF),
+    TRAIN: because(ReasonCode.TRAIN_LOG_PROBS_OFF),
+    REF: because(ReasonCode.NO_REFERENCE_POLICY),
 }
 """Why a kind of log-prob is not there, and what to set."""
-
-NO_ENTROPY = "the trainer did not compute log-probs, and entropies with them, before the update"
 
 Column = npt.NDArray[Any]
 
@@ -93,7 +91,7 @@ def evidence_of_batch(observed: Observed, about: EvidenceHeader) -> StepEvidence
     attended = columns["attention_mask"].astype(bool)
     lengths = attended[:, -width:].sum(axis=1, dtype=np.int32)
     mask_BT = columns.get("response_mask", attended[:, -width:]).astype(bool)
-    missing: dict[str, str] = {}
+    missing: dict[str, Reason] = {}
     log_probs = _log_probs(columns, observed, missing)
     rows = _row_numbers(columns, observed, log_probs, mask_BT, lengths, missing)
     ties = [rows[name] for name in ("reward", "advantage_sum", "rollout_sum") if name in rows]
@@ -122,7 +120,7 @@ def evidence_of_batch(observed: Observed, about: EvidenceHeader) -> StepEvidence
     )
 
 
-def _log_probs(columns: Mapping[str, Column], observed: Observed, missing: dict[str, str]) -> dict[str, Column]:
+def _log_probs(columns: Mapping[str, Column], observed: Observed, missing: dict[str, Reason]) -> dict[str, Column]:
     """Log-probs by kind, [B, T] each."""
     found: dict[str, Column] = {}
     for name, key in LOG_PROBS.items():
@@ -139,25 +137,25 @@ def _row_numbers(
     log_probs: Mapping[str, Column],
     mask_BT: Column,
     lengths: Column,
-    missing: dict[str, str],
+    missing: dict[str, Reason],
 ) -> dict[str, Column]:
     """The `rows` of `StepEvidence`, for all B rows."""
     rows: dict[str, Column] = {"mask_tokens": mask_BT.sum(axis=1, dtype=np.int32)}
     for name, values_BT in log_probs.items():
         rows[f"{name}_sum"] = _masked_sum(values_BT, mask_BT)
     if observed.entropies_BT is None or tuple(observed.entropies_BT.shape) != mask_BT.shape:
-        missing["rows/entropy_sum"] = NO_ENTROPY
+        missing["rows/entropy_sum"] = because(ReasonCode.NO_ENTROPY)
     else:
         rows["entropy_sum"] = _masked_sum(_numpy(observed.entropies_BT), mask_BT)
     if (rewards_BT := columns.get("token_level_scores", columns.get("token_level_rewards"))) is not None:
         rows["reward"] = rewards_BT.sum(axis=-1, dtype=np.float64)
     else:
-        missing["rows/reward"] = "the batch has no token_level_scores"
+        missing["rows/reward"] = because(ReasonCode.NO_SCORES)
     if "advantages" in columns:
         rows["advantage_sum"] = _masked_sum(columns["advantages"], mask_BT)
         rows["advantage_abs_sum"] = _masked_sum(np.abs(columns["advantages"]), mask_BT)
     else:
-        missing["rows/advantage_sum"] = "the batch has no advantages"
+        missing["rows/advantage_sum"] = because(ReasonCode.NO_ADVANTAGES)
     last = np.take_along_axis(columns["responses"], np.maximum(lengths - 1, 0)[:, None].astype(np.int64), axis=1)[:, 0]
     rows["last_token"] = np.where(lengths > 0, last, -1).astype(np.int64)
     return rows

@@ -19,6 +19,7 @@ from verl.crosscheck.evidence import files
 from verl.crosscheck.evidence.step import StepEvidence, TensorChange
 from verl.crosscheck.exchange import filesystem
 from verl.crosscheck.exchange.session.claim import RunSlot
+from verl.crosscheck.reasons import Reason, ReasonCode, because
 from verl.crosscheck.redaction import text_without_secrets
 from verl.crosscheck.run.observe.gather import EvidenceHeader, Observed, evidence_of_batch
 from verl.crosscheck.run.step_times import StepTimes
@@ -40,14 +41,14 @@ class Recorder:
         self.detail = detail
         self._place, self._max_tokens, self._times = place, max_tokens, times
         self._sampling: Mapping[str, Any] = {}
-        self._missing: dict[str, str] = {}
+        self._missing: dict[str, Reason] = {}
         self._warned: set[str] = set()
 
     @property
     def on(self) -> bool:
         return self.detail is not Detail.OFF
 
-    def tell_sampling(self, sampling: Mapping[str, Any], missing: Mapping[str, str]) -> None:
+    def tell_sampling(self, sampling: Mapping[str, Any], missing: Mapping[str, Reason]) -> None:
         """How this run samples and trains; goes into the evidence of each step."""
         self._sampling = sampling
         self._missing.update(missing)
@@ -82,7 +83,7 @@ class Recorder:
         evidence: StepEvidence,
         changes: Mapping[str, TensorChange],
         weights: Mapping[str, str],
-        missing: Mapping[str, str],
+        missing: Mapping[str, Reason],
     ) -> StepEvidence:
         """Keep a step's evidence, with what the workers told of it."""
         evidence = replace(evidence, changes=changes, weights=weights, missing={**evidence.missing, **missing})
@@ -133,5 +134,5 @@ def _empty(seen: Observed, about: EvidenceHeader, reason: str) -> StepEvidence:
         row_ids=np.zeros(0, np.uint64),
         lengths=np.zeros(0, np.int32),
         sampling=about.sampling,
-        missing={"rows": reason},
+        missing={"rows": because(ReasonCode.NOT_RECORDED_ERROR, error=reason)},
     )

@@ -16,6 +16,7 @@ from verl.crosscheck.agreement.batch_split import batch_split_of
 from verl.crosscheck.agreement.compare import flatten
 from verl.crosscheck.agreement.facts_model import configuration_of
 from verl.crosscheck.agreement.table import new_workers
+from verl.crosscheck.reasons import Reason, ReasonCode, because
 from verl.utils.torch_dtypes import PrecisionType
 
 ROLLOUT, ACTOR = "actor_rollout_ref.rollout", "actor_rollout_ref.actor"
@@ -24,7 +25,7 @@ EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_expe
 """Keys under which model configurations keep their number of experts."""
 
 
-def sampling_of(config: Any, tokenizer: Any = None) -> tuple[dict[str, Any], dict[str, str]]:
+def sampling_of(config: Any, tokenizer: Any = None) -> tuple[dict[str, Any], dict[str, Reason]]:
     """What `StepEvidence.sampling` holds, and what of it is missing and why. Never raises.
 
     Args:
@@ -32,7 +33,7 @@ def sampling_of(config: Any, tokenizer: Any = None) -> tuple[dict[str, Any], dic
         tokenizer: of the trainer.
     """
     flat = flatten(OmegaConf.to_container(config, resolve=True) if OmegaConf.is_config(config) else config)
-    missing: dict[str, str] = {}
+    missing: dict[str, Reason] = {}
     found = {
         "engine": flat.get(f"{ROLLOUT}.name"),
         "n": flat.get(f"{ROLLOUT}.n"),
@@ -53,13 +54,13 @@ def sampling_of(config: Any, tokenizer: Any = None) -> tuple[dict[str, Any], dic
         model = configuration_of(str(flat["actor_rollout_ref.model.path"]))
     except Exception as e:
         model = {}
-        missing["sampling/moe"] = f"the model's configuration cannot be read here ({type(e).__name__})"
+        missing["sampling/moe"] = because(ReasonCode.MODEL_CONFIG_UNREADABLE, error=type(e).__name__)
     found["moe"] = _has_experts(model)
     if why := _no_room(flat):
         found["max_tokens"], missing["sampling/max_tokens"] = None, why
     found["stop_token_ids"] = sorted(_stop_token_ids(flat, tokenizer, model))
     if not found["stop_token_ids"]:
-        missing["sampling/stop_token_ids"] = "no end mark is named by tokenizer or model"  # noqa: S105  no password
+        missing["sampling/stop_token_ids"] = because(ReasonCode.NO_END_MARK)
     return found, missing
 
 
@@ -69,7 +70,7 @@ def _workers(flat: Mapping[str, Any]) -> str:
     return f"{kind} {str(flat.get(f'{ACTOR}.strategy')).replace('fsdp2', 'fsdp')}"
 
 
-def _no_room(flat: Mapping[str, Any]) -> str | None:
+def _no_room(flat: Mapping[str, Any]) -> Reason | None:
     """Why responses may end below their length limit: long prompts leave them less room. None if there is enough."""
     names = (f"{ROLLOUT}.max_model_len", f"{ROLLOUT}.prompt_length", f"{ROLLOUT}.response_length")
     room, prompt, response = (flat.get(name) for name in names)
@@ -77,9 +78,7 @@ def _no_room(flat: Mapping[str, Any]) -> str | None:
         return None
     if room >= prompt + response:
         return None
-    return (
-        f"{names[0]}={room} is less than the longest prompt and response, {prompt} + {response}, so an end may be early"
-    )
+    return because(ReasonCode.NO_ROOM, key=names[0], room=room, prompt=prompt, response=response)
 
 
 def _dtype(value: Any) -> str:

@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 from verl.crosscheck.console import MARK, say
 from verl.crosscheck.evidence.step import StepEvidence
 from verl.crosscheck.exchange.session.claim import RunSlot
+from verl.crosscheck.reasons import Reason, ReasonCode, because
 from verl.crosscheck.run.actor_files import ActorFiles, Load
 from verl.crosscheck.run.observe.gather import Observed
 from verl.crosscheck.run.observe.live_comparison import LiveComparison
@@ -44,7 +45,7 @@ class StepObserver:
         self._samples = place.mode == ShareMode.CKPT.value
         self._thread = ThreadPoolExecutor(1, "crosscheck-witness")
         self._held: Future[EngineDigests] | None = None
-        self._changes: tuple[Mapping[str, Any], Mapping[str, str]] = ({}, {})
+        self._changes: tuple[Mapping[str, Any], Mapping[str, Reason]] = ({}, {})
 
     def tell_sampling(self, config: Any, tokenizer: Any) -> None:
         """How the run samples and trains."""
@@ -133,7 +134,7 @@ class StepObserver:
         return self._recorder.save(evidence, changes, weights, {**no_changes, **no_weights})
 
     @property
-    def _why_no_digests(self) -> str:
+    def _why_no_digests(self) -> Reason:
         return _NOT_ASKED if self._samples else _GENERATES_NOTHING
 
 
@@ -155,5 +156,5 @@ def tell_what_is_lacking(config: Any) -> None:
         )
 
 
-_GENERATES_NOTHING = "in mode rollout the own engine generates nothing"
-_NOT_ASKED = "the trainer did not name its workers to the cross-check (ShareDataTest.begin_training)"
+_GENERATES_NOTHING = because(ReasonCode.GENERATES_NOTHING)
+_NOT_ASKED = because(ReasonCode.WORKERS_NOT_NAMED)

@@ -19,12 +19,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from verl.crosscheck.evidence.step import TensorChange
+from verl.crosscheck.reasons import Reason, ReasonCode, because
 from verl.crosscheck.settings import ChangeDetail
 from verl.crosscheck.weights.calls import run_on_all, told
 from verl.crosscheck.weights.change import on_worker
 from verl.crosscheck.weights.change.memory import RememberedPart
 
-Changes = tuple[dict[str, TensorChange], dict[str, str]]
+Changes = tuple[dict[str, TensorChange], dict[str, Reason]]
 """Changes by tensor, and what is missing of them and why, as `StepEvidence.changes` and `missing` want it."""
 
 
@@ -46,7 +47,7 @@ class WeightWatch:
     def __init__(self, worker_group: Any, detail: ChangeDetail) -> None:
         self._group = worker_group
         self._full = detail is ChangeDetail.FULL
-        self._reason = "trainer.share_data_weight_change=off; set norm or full" if detail is ChangeDetail.OFF else None
+        self._reason = because(ReasonCode.CHANGE_OFF) if detail is ChangeDetail.OFF else None
 
     def begin(self) -> None:
         """From now on changes count from the present weights. To be called again whenever others were loaded in ways
@@ -61,7 +62,7 @@ class WeightWatch:
         """They have been loaded, and from now on changes count from them."""
         changes = self._changes(on_worker.after_load)
         if self._reason is None and not self._full:
-            changes[1]["changes/apart"] = "trainer.share_data_weight_change=norm; set full"
+            changes[1]["changes/apart"] = because(ReasonCode.CHANGE_NORM)
         return changes
 
     def own_only(self) -> Changes:
@@ -70,7 +71,9 @@ class WeightWatch:
 
     def _changes(self, function: Callable[..., Any]) -> Changes:
         parts = self._ask(function)
-        return ({}, {"changes": self._reason or ""}) if parts is None else (combine(parts), {})
+        if parts is None:
+            return {}, {} if self._reason is None else {"changes": self._reason}
+        return combine(parts), {}
 
     def _ask(self, function: Callable[..., Any], *args: Any) -> list[Any] | None:
         """All workers' answers; None if there is a reason for not having any."""
@@ -79,11 +82,12 @@ class WeightWatch:
         try:
             return run_on_all(self._group, function, *args)
         except Exception as e:  # a run is not to end because it cannot be watched
-            self._reason = f"the workers could not measure it ({told(e)})"
+            error = told(e)
+            self._reason = because(ReasonCode.CHANGE_ERROR, error=error)
         try:
             run_on_all(self._group, on_worker.forget)
         except Exception as e:
-            self._reason += f"; nor free what they had copied ({told(e)})"
+            self._reason = because(ReasonCode.CHANGE_ERROR_AND_MEMORY, error=error, memory_error=told(e))
         return None
 
 
