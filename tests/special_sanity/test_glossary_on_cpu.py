@@ -66,7 +66,6 @@ FULL_WIDTH = re.compile(rf"{HAN}[,;:!?()]{HAN}")
 KNOWN: set[tuple[str, str]] = {
     ("recipe", "accuse"),
     ("recipe", "limit"),
-    ("recipe", "tells"),
     ("cli", "limit"),
     ("cli", "no fault seen"),
     ("cli", "sureness"),
