@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from recipe.crosscheck.bench_faults import try_fault
-from recipe.crosscheck.bench_pairs import NEW_WORKERS, Play, perform
+from recipe.crosscheck.bench.faults import try_fault
+from recipe.crosscheck.bench.pairs import NEW_WORKERS, Play, perform
 from recipe.crosscheck.faults import plan as plans
 from verl.crosscheck.diagnosis.findings import Phase
 from verl.crosscheck.diagnosis.thresholds import limits_for

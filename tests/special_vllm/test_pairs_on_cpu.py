@@ -9,8 +9,8 @@ from importlib.util import find_spec
 import pytest
 
 from recipe.crosscheck import demo_task, launch, make_data
-from recipe.crosscheck.bench_faults import limits_of, try_fault
-from recipe.crosscheck.bench_pairs import MANY_PROMPTS, NEW_WORKERS, Play, perform
+from recipe.crosscheck.bench.faults import try_fault
+from recipe.crosscheck.bench.pairs import MANY_PROMPTS, NEW_WORKERS, Play, perform
 from recipe.crosscheck.faults import plan as plans
 from recipe.crosscheck.ledger import LedgerStep, exchange_s
 from torture import interrupted
@@ -39,7 +39,7 @@ def steps_of(folder):
 
 def assert_healthy(played, folder):
     """No fault seen, engine and training close, both trainings equal, and a cheap exchange."""
-    verdict = judge(scenario_1=list(played.comparisons.values()), limits=limits_of(played))
+    verdict = judge(scenario_1=list(played.comparisons.values()), limits=played.limits)
     assert verdict.phase is Phase.NO_FAULT, verdict
     steps = steps_of(folder)
     assert_equal_training(steps["a"], steps["b"], played.play.steps)

@@ -113,7 +113,7 @@ def _damage(setting: KillSetting) -> Figures:
 
 
 def _cost(setting: KillSetting, *, quick: bool) -> Figures:
-    from recipe.crosscheck.bench_exchange import measure_checkpoint, measure_signs_of_life
+    from recipe.crosscheck.bench.exchange import measure_checkpoint, measure_signs_of_life
 
     size_bytes = 64 * 2**20 if quick else 2 * 2**30
     return {**measure_checkpoint(setting.scratch, size_bytes), **measure_signs_of_life(setting.scratch)}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from recipe.crosscheck.synthetic_evidence import FORWARD, GRADIENT, STALE, SyntheticPlan, evidence_of_step
+from recipe.crosscheck.bench.synthetic import FORWARD, GRADIENT, STALE, SyntheticPlan, evidence_of_step
 from verl.crosscheck.diagnosis.assess import strength
 from verl.crosscheck.diagnosis.compare import compare_step
 from verl.crosscheck.diagnosis.findings import Confidence, Phase, Verdict, VerdictEvidence

@@ -8,8 +8,16 @@ import shutil
 import numpy as np
 import pytest
 
-from recipe.crosscheck.synthetic_evidence import FORWARD, GRADIENT, STALE, SyntheticPlan, responses_of_step
-from recipe.crosscheck.synthetic_session import record_steps, start_run, start_runs
+from recipe.crosscheck.bench.synthetic import (
+    FORWARD,
+    GRADIENT,
+    STALE,
+    SyntheticPlan,
+    record_steps,
+    responses_of_step,
+    start_run,
+    start_runs,
+)
 from verl.crosscheck.diagnosis.findings import Aspect, Confidence, Phase
 from verl.crosscheck.errors import DirectoryError, SettingsError
 from verl.crosscheck.exchange.session.cards import Start

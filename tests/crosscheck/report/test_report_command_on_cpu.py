@@ -11,8 +11,15 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from recipe.crosscheck.synthetic_evidence import FORWARD, GRADIENT, STALE, SyntheticPlan
-from recipe.crosscheck.synthetic_session import record_steps, start_run, start_runs
+from recipe.crosscheck.bench.synthetic import (
+    FORWARD,
+    GRADIENT,
+    STALE,
+    SyntheticPlan,
+    record_steps,
+    start_run,
+    start_runs,
+)
 from verl.crosscheck.cli import main
 from verl.crosscheck.diagnosis.findings import Phase
 from verl.crosscheck.diagnosis.findings_json import comparison_from_json, verdict_from_json

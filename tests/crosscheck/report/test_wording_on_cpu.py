@@ -14,7 +14,7 @@ import pytest
 
 import verl.crosscheck.reasons
 import verl.crosscheck.report
-from recipe.crosscheck.synthetic_evidence import SyntheticPlan, evidence_of_step
+from recipe.crosscheck.bench.synthetic import SyntheticPlan, evidence_of_step
 from verl.crosscheck.diagnosis import thresholds, training_checks
 from verl.crosscheck.diagnosis.compare import compare_step
 from verl.crosscheck.diagnosis.findings import Aspect, Confidence, Phase, State

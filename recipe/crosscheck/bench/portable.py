@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What portable weights cost: time to publish and load, memory while doing so, bytes against a native checkpoint.
 
-    python -m recipe.crosscheck.bench_portable [--mib 2048] [--rounds 3] [--scratch DIR] [--out FILE.json]
-
 A model of square fp32 layers is written by 2 ranks of FSDP2 and loaded by 1. Taking turns with that, one process writes
 and reads the same bytes plainly: `safetensors` in files of 512 MiB, and `torch.save`, each read back and copied into a
 model. `flush_s` is what it takes after that until the files are safe on the disk (fsync), which publishing a checkpoint
@@ -13,18 +11,16 @@ without the files' pages) while a call runs, above what it was before, sampled e
 
 from __future__ import annotations
 
-import argparse
 import io
-import json
-import multiprocessing
 import os
 import shutil
 import statistics
 import tempfile
 import threading
-import time
-from collections.abc import Callable
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +31,18 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
+from recipe.crosscheck.bench.harness import (
+    Benchmark,
+    BenchResult,
+    console,
+    figures_table,
+    fsync_all,
+    medians,
+    processes,
+    rotations,
+    scratch_folder,
+    seconds,
+)
 from verl.crosscheck.weights.portable import loading, saving, transfer
 from verl.crosscheck.weights.portable.writing import FILE_BYTES
 
@@ -52,7 +60,7 @@ class Memory:
     extra_mib = 0.0
 
     @contextmanager
-    def watch(self) -> Any:
+    def watch(self) -> Iterator[None]:
         before, stop = anonymous_mib(), threading.Event()
         self.extra_mib = 0.0
 
@@ -102,62 +110,60 @@ def gathered(result: Any) -> list[Any]:
 Command = Callable[[Path], dict[str, float]]
 
 
-def sharded_process(pipe: Any, mib: int, rank: int, ranks: int, store: Path) -> None:
-    """A rank: saves or loads when told to."""
+def sharded_process(pipe: Connection, mib: int, rank: int, ranks: int, store: Path) -> None:
+    """Be a rank: save or load when asked."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", store=dist.FileStore(str(store), ranks), rank=rank, world_size=ranks)
     model, memory = shard(build(mib, seed=ranks), ranks), Memory()
 
-    def save(folder: Path) -> dict[str, float]:
-        dist.barrier()
-        start = time.perf_counter()
+    def save(folder: Path) -> None:
         with memory.watch():
             done = gathered(saving.save_module(model, folder))
             if rank == 0:
                 transfer.finish(folder, done)
-        return {"write_s": time.perf_counter() - start, "extra_mib": memory.extra_mib}
 
-    def load(folder: Path) -> dict[str, float]:
-        start = time.perf_counter()
+    def load(folder: Path) -> None:
         with memory.watch():
             prepared = [loading.prepare_module(model, folder)]
             transfer.require_same_bases(folder, prepared)
             transfer.summary(folder, prepared, [loading.load_module(model, folder)])
-        return {"read_s": time.perf_counter() - start, "extra_mib": memory.extra_mib}
 
-    serve(pipe, {"save": save, "load": load})
+    def saved(folder: Path) -> dict[str, float]:
+        dist.barrier()
+        return {"write_s": seconds(lambda: save(folder)), "extra_mib": memory.extra_mib}
+
+    def loaded(folder: Path) -> dict[str, float]:
+        return {"read_s": seconds(lambda: load(folder)), "extra_mib": memory.extra_mib}
+
+    serve(pipe, {"save": saved, "load": loaded})
     dist.destroy_process_group()
 
 
-def plain_process(pipe: Any, mib: int) -> None:
-    """One process that writes and reads the same bytes as anybody would."""
+def plain_process(pipe: Connection, mib: int) -> None:
+    """Be the one process that writes and reads the same bytes as anybody would."""
     torch.set_num_threads(1)
     model = build(mib, seed=0)
 
-    def write_safetensors(folder: Path) -> dict[str, float]:
-        start = time.perf_counter()
+    def write_safetensors(folder: Path) -> None:
         for number, tensors in enumerate(split(model.state_dict())):
             save_file(tensors, folder / f"{number}.safetensors")
-        return {"write_s": time.perf_counter() - start}
 
-    def read_safetensors(folder: Path) -> dict[str, float]:
-        start = time.perf_counter()
+    def read_safetensors(folder: Path) -> None:
         for path in sorted(folder.iterdir()):
             copy(model, load_file(path))
-        return {"read_s": time.perf_counter() - start}
 
-    def write_torch(folder: Path) -> dict[str, float]:
-        start = time.perf_counter()
+    def write_torch(folder: Path) -> None:
         torch.save(model.state_dict(), folder / "model.pt")
-        return {"write_s": time.perf_counter() - start}
 
-    def read_torch(folder: Path) -> dict[str, float]:
-        start = time.perf_counter()
+    def read_torch(folder: Path) -> None:
         copy(model, torch.load(folder / "model.pt", weights_only=True))
-        return {"read_s": time.perf_counter() - start}
 
-    commands = (write_safetensors, read_safetensors, write_torch, read_torch)
-    serve(pipe, {command.__name__: command for command in commands})
+    def timed(key: str, call: Callable[[Path], None]) -> Command:
+        return lambda folder: {key: seconds(lambda: call(folder))}
+
+    writing, reading = (write_safetensors, write_torch), (read_safetensors, read_torch)
+    commands = [("write_s", call) for call in writing] + [("read_s", call) for call in reading]
+    serve(pipe, {call.__name__: timed(key, call) for key, call in commands})
 
 
 def split(tensors: dict[str, torch.Tensor]) -> list[dict[str, torch.Tensor]]:
@@ -177,11 +183,11 @@ def copy(model: nn.Module, tensors: dict[str, torch.Tensor]) -> None:
             parameters[name].copy_(tensor)
 
 
-def serve(pipe: Any, commands: dict[str, Command]) -> None:
+def serve(pipe: Connection, commands: dict[str, Command]) -> None:
     """Run commands until told to end."""
     pipe.send("ready")
-    while (told := pipe.recv()) is not None:
-        command, folder = told
+    while (asked := pipe.recv()) is not None:
+        command, folder = asked
         pipe.send(commands[command](folder))
 
 
@@ -215,7 +221,7 @@ def native_bytes(mib: int) -> float:
     return file.size_bytes / portable
 
 
-def ask(pipes: list[Any], command: str, folder: Path) -> dict[str, float]:
+def ask(pipes: list[Connection], command: str, folder: Path) -> dict[str, float]:
     """The largest figures of those who were asked."""
     for pipe in pipes:
         pipe.send((command, folder))
@@ -223,25 +229,20 @@ def ask(pipes: list[Any], command: str, folder: Path) -> dict[str, float]:
     return {key: max(answer[key] for answer in answers) for key in answers[0]}
 
 
-def flushed(folder: Path) -> float:
-    """Seconds until the files are safe on the disk."""
-    start = time.perf_counter()
-    for path in (*sorted(folder.iterdir()), folder):
-        descriptor = os.open(path, os.O_RDONLY)
-        os.fsync(descriptor)
-        os.close(descriptor)
-    return time.perf_counter() - start
-
-
 def measure(mib: int, rounds: int, scratch: Path) -> dict[str, Any]:
     """Medians of all rounds."""
-    spawn = multiprocessing.get_context("spawn")
-    processes, pipes = [], []
-    roles = [(sharded_process, (mib, rank, WRITERS, scratch / "writers")) for rank in range(WRITERS)]
-    for target, arguments in [*roles, (sharded_process, (mib, 0, 1, scratch / "reader")), (plain_process, (mib,))]:
-        here, there = spawn.Pipe()
-        processes.append(spawn.Process(target=target, args=(there, *arguments)))
-        processes[-1].start()
+    context = processes()
+    children, pipes = [], []
+    roles: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
+        *((sharded_process, (mib, rank, WRITERS, scratch / "writers")) for rank in range(WRITERS)),
+        (sharded_process, (mib, 0, 1, scratch / "reader")),
+        (plain_process, (mib,)),
+    ]
+    for target, arguments in roles:
+        here, there = context.Pipe()
+        children.append(context.Process(target=target, args=(there, *arguments), daemon=True))
+        children[-1].start()
+        there.close()
         pipes.append(here)
     assert all(pipe.recv() == "ready" for pipe in pipes)
     writers, reader, plain = pipes[:WRITERS], pipes[WRITERS : WRITERS + 1], pipes[WRITERS + 1 :]
@@ -251,30 +252,33 @@ def measure(mib: int, rounds: int, scratch: Path) -> dict[str, Any]:
         "torch": ((plain, "write_torch"), (plain, "read_torch")),
     }
     found: dict[str, list[dict[str, float]]] = {name: [] for name in ways}
-    for number in range(rounds + 1):
-        for name in [*ways, *ways][number % len(ways) :][: len(ways)]:
-            (out, write), (back, read) = ways[name]
-            folder = Path(tempfile.mkdtemp(dir=scratch))
-            os.sync()
-            wrote, flush_s, loaded = ask(out, write, folder), flushed(folder), ask(back, read, folder)
-            shutil.rmtree(folder)
-            row = {"write_s": wrote["write_s"], "flush_s": flush_s, "read_s": loaded["read_s"]}
-            if name == "portable":
-                row |= {"writer_extra_mib": wrote["extra_mib"], "reader_extra_mib": loaded["extra_mib"]}
+    for number, name in rotations(list(ways), rounds + 1):
+        row = measure_once(*ways[name], Path(tempfile.mkdtemp(dir=scratch)))
+        if number:  # the first round warms up
             found[name].append(row)
-    for pipe, process in zip(pipes, processes, strict=True):
+    for pipe, child in zip(pipes, children, strict=True):
         pipe.send(None)
-        process.join()
-    return figures({name: rows[1:] for name, rows in found.items()})  # the first round warms up
+        child.join()
+    return figures(found)
+
+
+def measure_once(
+    write: tuple[list[Connection], str], read: tuple[list[Connection], str], folder: Path
+) -> dict[str, float]:
+    """Write, flush and read one folder, which goes."""
+    os.sync()
+    wrote, flush_s = ask(*write, folder), seconds(lambda: fsync_all(folder))
+    loaded = ask(*read, folder)
+    shutil.rmtree(folder)
+    row = {"write_s": wrote["write_s"], "flush_s": flush_s, "read_s": loaded["read_s"]}
+    extra = {"writer_extra_mib": wrote, "reader_extra_mib": loaded}
+    return row | {name: answer["extra_mib"] for name, answer in extra.items() if "extra_mib" in answer}
 
 
 def figures(found: dict[str, list[dict[str, float]]]) -> dict[str, Any]:
     """Medians, and how much longer publishing and loading took than the plain ways."""
-    medians = {
-        f"{name}_{key}": round(statistics.median(row[key] for row in rows), 3)
-        for name, rows in found.items()
-        for key in rows[0]
-    }
+    values = {f"{name}_{key}": [row[key] for row in rows] for name, rows in found.items() for key in rows[0]}
+    absolute = {name: round(value, 3) for name, value in medians(values).items()}
     ratios: dict[str, Any] = {}
     for plain in ("safetensors", "torch"):
         pairs = list(zip(found["portable"], found[plain], strict=True))
@@ -282,25 +286,21 @@ def figures(found: dict[str, list[dict[str, float]]]) -> dict[str, Any]:
             each = [sum(map(ours.__getitem__, keys)) / sum(map(other.__getitem__, keys)) for ours, other in pairs]
             ratios[f"times_{plain}{label}"] = round(statistics.median(each), 2)
             ratios[f"times_{plain}{label}_rounds"] = [round(ratio, 2) for ratio in each]
-    return medians | ratios
+    return absolute | ratios
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def _options(parser: ArgumentParser) -> None:
     parser.add_argument("--mib", type=int, default=2048, help="size of the model")
     parser.add_argument("--rounds", type=int, default=3, help="rounds after the one that warms up")
-    parser.add_argument("--scratch", type=Path, help="a directory on the disk under test")
-    parser.add_argument("--out", type=Path, help="JSON file for the figures")
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=arguments.scratch) as scratch:
-        result = measure(arguments.mib, arguments.rounds, Path(scratch))
-    result |= {"mib": arguments.mib, "native_times_portable_bytes": round(native_bytes(NATIVE_MIB), 3)}
-    text = json.dumps(result, indent=1)
-    print(text)
-    if arguments.out:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(text)
 
 
-if __name__ == "__main__":
-    main()
+def _run(args: Namespace, result: BenchResult) -> int:
+    mib, rounds, native_mib = (4, 1, 1) if args.quick else (args.mib, args.rounds, NATIVE_MIB)
+    with scratch_folder(args) as scratch:
+        result.add(measure(mib, rounds, scratch))
+    result.add({"mib": mib, "native_times_portable_bytes": round(native_bytes(native_mib), 3)})
+    console().print(figures_table(result.figures))
+    return 0
+
+
+BENCHMARK = Benchmark(_options, _run, lambda args: "portable")

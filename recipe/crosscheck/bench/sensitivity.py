@@ -2,35 +2,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """How small may a fault be and still be found? One family of faults after the other, in steps of one pair each.
 
-    python -m recipe.crosscheck.bench_faults --sensitivity
-
-Writes `sensitivity.json` and `sensitivity.svg`: for each family its amounts, whether the right phase was named, and how
-far the strongest evidence is beyond its limit.
+Writes for each family its amounts, whether the right phase was named, and how far the strongest evidence is beyond its
+threshold; and a picture of that, `sensitivity.svg`, beside the figures. --quick tries one amount of two families.
 """
 
 from __future__ import annotations
 
-import json
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
-from recipe.crosscheck.bench_pairs import (
-    LONGEST,
-    MANY_PROMPTS,
-    PROMPTS,
-    TOLD_FROM_CHANCE,
-    Play,
-    Played,
-    perform,
-)
+from recipe.crosscheck.bench import pairs
+from recipe.crosscheck.bench.harness import Benchmark, BenchResult, console
+from recipe.crosscheck.bench.pairs import LONGEST, MANY_PROMPTS, PROMPTS, TOLD_FROM_CHANCE, Play, Played
 from recipe.crosscheck.faults import plan as plans
 from verl.crosscheck.diagnosis.assess import strength
 from verl.crosscheck.diagnosis.findings import VerdictEvidence
-from verl.crosscheck.diagnosis.thresholds import limits_for
 from verl.crosscheck.diagnosis.verdict import judge
 
 FAMILIES: Mapping[str, Sequence[float]] = {
@@ -49,24 +39,26 @@ FAMILIES: Mapping[str, Sequence[float]] = {
 """Amounts of each, from the smallest fault to the largest."""
 
 
-def measure(out: Path, console: Console) -> int:
-    """Run all pairs, and write what was found."""
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in FAMILIES}
-    for play in pairs():
-        console.print(f"{play.name}: {play.plan}", highlight=False)
-        played = perform(play, out)
-        console.print(f"  {played.took_s:.0f} s", highlight=False)
+QUICK = ("rotary_base", "gradient_scaled")
+
+
+def _run(args: Namespace, result: BenchResult) -> int:
+    families = {name: FAMILIES[name][-1:] for name in QUICK} if args.quick else FAMILIES
+    play_one = pairs.player(args, result)
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in families}
+    for play in plays(families):
+        played = play_one(play)
         for planted in play.plan.faults:
             found[planted.fault.name].append(tried(played, planted))
-    (out / "sensitivity.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-    draw(found, out / "sensitivity.svg")
-    console.print(table(found))
+        result.add(found)
+    draw(found, result.out.with_suffix(".svg"))
+    console().print(table(found))
     return 0
 
 
-def pairs() -> list[Play]:
+def plays(families: Mapping[str, Sequence[float]]) -> list[Play]:
     """Pairs of at most `LONGEST` steps, a fault in each but the first."""
-    items = [f"{name}:{amount:g}" for name, amounts in FAMILIES.items() for amount in amounts]
+    items = [f"{name}:{amount:g}" for name, amounts in families.items() for amount in amounts]
     found = []
     for number, start in enumerate(range(0, len(items), LONGEST - 1), start=1):
         chosen = items[start : start + LONGEST - 1]
@@ -79,8 +71,7 @@ def pairs() -> list[Play]:
 
 def tried(played: Played, planted: plans.PlantedFault) -> dict[str, Any]:
     """The verdict on one amount."""
-    limits = limits_for(*played.sampling)
-    verdict = judge(scenario_1=[*played.reference, played.comparisons[planted.first]], limits=limits)
+    verdict = judge(scenario_1=[*played.reference, played.comparisons[planted.first]], limits=played.limits)
     strongest: VerdictEvidence | None = verdict.evidence[0] if verdict.evidence else None
     return {
         "amount": planted.amount,
@@ -133,3 +124,6 @@ def draw(found: Mapping[str, Sequence[Mapping[str, Any]]], path: Path) -> None:
     figure.supylabel("strongest evidence, times its limit")
     figure.savefig(path, metadata={"Date": None})
     pyplot.close(figure)
+
+
+BENCHMARK = Benchmark(pairs.options, _run, lambda args: "sensitivity")

@@ -2,28 +2,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """The noise floor of a rollout engine: how far its probabilities are from the training engine's when nothing is wrong.
 
-    python -m recipe.crosscheck.bench_engines [--engines hf vllm] [--dtypes float32 bfloat16] [--steps 4] [--out DIR]
-
 One run of the demo's task for each engine and number format, training in float32; medians over its steps. vLLM is in
-the environment of `scripts/test-vllm` alone.
+the environment of `scripts/test-vllm` alone. With --made-up nothing is started: the
+metrics of runs are made up.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
-import tempfile
+from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
 from recipe.crosscheck import demo_task, launch, make_data
-from verl.crosscheck import installation
+from recipe.crosscheck.bench.harness import Benchmark, BenchResult, console
 
 ENGINES = ("hf", "vllm")
 DTYPES = ("float32", "bfloat16")
@@ -42,25 +39,41 @@ QUANTITIES = {
 """What is shown, and the metric that it is."""
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--engines", nargs="+", choices=ENGINES, default=ENGINES)
+def _options(parser: ArgumentParser) -> None:
+    parser.add_argument("--engines", nargs="+", choices=ENGINES)
     parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=DTYPES, help="in which the engine computes")
     parser.add_argument("--steps", type=int, default=4, help="of each run; the first one only warms up")
-    parser.add_argument("--out", type=Path, help="folder for the runs and engines.json; else one that goes")
-    args = parser.parse_args(arguments)
+    parser.add_argument("--made-up", action="store_true", help="start no run")
+
+
+def _result(args: Namespace) -> str:
+    if args.quick:
+        args.engines, args.dtypes, args.steps = args.engines or ("hf",), args.dtypes[:1], 2
+    args.engines = args.engines or ENGINES
     if args.steps < 2:
-        parser.error("--steps: at least 2, since the first step only warms up")
-    if "vllm" in args.engines and find_spec("vllm") is None:
-        parser.error("vLLM is not installed here. Take the environment of scripts/test-vllm, or type --engines hf")
-    installation.require_active()
-    with tempfile.TemporaryDirectory(prefix="vcce") as scratch:
-        out = (args.out or Path(scratch)).resolve()
-        found: dict[str, dict[str, float]] = {}
-        for engine, dtype in product(args.engines, args.dtypes):
-            found[f"{engine}, {dtype}"] = floor(measure(out, engine, dtype, args.steps))
-            (out / "engines.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-    Console().print(table(found))
+        raise ValueError("--steps: at least 2, since the first step only warms up")
+    if "vllm" in args.engines and not args.made_up and find_spec("vllm") is None:
+        raise ValueError("vLLM is not installed here. Take the environment of scripts/test-vllm, or type --engines hf")
+    return "engines"
+
+
+def _run(args: Namespace, result: BenchResult) -> int:
+    take = made_up if args.made_up else measure
+    for engine, dtype in product(args.engines, args.dtypes):
+        result.add({f"{engine}, {dtype}": floor(take(result.folder, engine, dtype, args.steps))})
+    console().print(table(result.figures))
+    return 0
+
+
+def made_up(out: Path, engine: str, dtype: str, steps: int) -> list[launch.Step]:
+    """As `measure`, of a run that never was."""
+    path = launch.metrics_path(out / f"{engine}_{dtype}")
+    path.parent.mkdir()
+    rows = [
+        {"step": number, "data": dict.fromkeys(QUANTITIES.values(), 1.0 / number)} for number in range(1, steps + 1)
+    ]
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return launch.read_steps(path)
 
 
 def measure(out: Path, engine: str, dtype: str, steps: int) -> list[launch.Step]:
@@ -94,5 +107,4 @@ def table(found: dict[str, dict[str, float]]) -> Table:
     return shown
 
 
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(_options, _run, _result)

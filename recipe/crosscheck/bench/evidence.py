@@ -2,26 +2,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """What it costs to record a step and to compare it with the other run's: seconds, bytes a token.
 
-    python -m recipe.crosscheck.bench_evidence [--rows 2048] [--tokens 4096] [--repeat 5] [--all-tokens]
-
 The batch is made up: log-probs of two engines that differ by rounding, a reference policy, entropies, advantages.
 """
 
 from __future__ import annotations
 
-import argparse
-import statistics
-import tempfile
 import time
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
-from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
-from rich.console import Console
 from rich.table import Table
 from tensordict import TensorDict
 
+from recipe.crosscheck.bench.harness import Benchmark, BenchResult, console, medians, scratch_folder
 from verl.crosscheck.diagnosis.compare import compare_step
 from verl.crosscheck.diagnosis.thresholds import limits_for
 from verl.crosscheck.evidence import files
@@ -38,34 +33,34 @@ NOISE = 0.01
 """Standard deviation of the difference of two engines' log-probs, as bfloat16 has it."""
 
 
-def main() -> None:
-    args = parse()
-    limit = None if args.all_tokens else TrainerConfig().share_data_evidence_tokens
-    batch = made_up(args.rows, args.tokens)
-    other = nudged(batch)
-    seconds: dict[str, list[tuple[float, float]]] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "step_1"
-        for _ in range(args.repeat):
-            own = timed(seconds, "gather", lambda: observe(batch, "ckpt", limit))
-            size_bytes = timed(seconds, "save", lambda own=own: files.save(path, own))
-            files.save(path, observe(other, "rollout", limit))
-            theirs = timed(seconds, "load the other run's", lambda: files.load(path))
-            timed(
-                seconds,
-                "compare",
-                lambda own=own, theirs=theirs: compare_step(own, theirs, limits_for(own.sampling, theirs.sampling)),
-            )
-    show(seconds, own, size_bytes)
-
-
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Cost of recording and comparing a step.")
+def _options(parser: ArgumentParser) -> None:
     parser.add_argument("--rows", type=int, default=2048)
     parser.add_argument("--tokens", type=int, default=4096, help="response tokens of the longest row (default: 4096)")
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--all-tokens", action="store_true", help="keep every token (share_data_evidence_tokens=null)")
-    return parser.parse_args()
+
+
+def _run(args: Namespace, result: BenchResult) -> int:
+    rows, tokens, repeat = (32, 64, 1) if args.quick else (args.rows, args.tokens, args.repeat)
+    limit = None if args.all_tokens else TrainerConfig().share_data_evidence_tokens
+    batch = made_up(rows, tokens)
+    other = nudged(batch)
+    stopwatch = Stopwatch()
+    with scratch_folder(args) as folder:
+        path = folder / "step_1"
+        for _ in range(repeat):
+            own = stopwatch.take("gather", observe, batch, "ckpt", limit)
+            size_bytes = stopwatch.take("save", files.save, path, own)
+            files.save(path, observe(other, "rollout", limit))
+            theirs = stopwatch.take("load the other run's", files.load, path)
+            stopwatch.take("compare", compare, own, theirs)
+    result.add(stopwatch.medians() | sizes(own, size_bytes))
+    console().print(table(result.figures))
+    return 0
+
+
+def compare(own: StepEvidence, theirs: StepEvidence) -> object:
+    return compare_step(own, theirs, limits_for(own.sampling, theirs.sampling))
 
 
 def made_up(rows: int, tokens: int) -> DataProto:
@@ -106,26 +101,45 @@ def observe(batch: DataProto, mode: str, limit: int | None) -> StepEvidence:
     return evidence_of_batch(observed, EvidenceHeader(mode, mode, 0, Detail.TOKENS, limit, sampling))
 
 
-def timed(seconds: dict[str, list[tuple[float, float]]], name: str, run: Callable[[], T]) -> T:
-    start_s, start_cpu_s = time.perf_counter(), time.process_time()
-    result = run()
-    seconds.setdefault(name, []).append((time.perf_counter() - start_s, time.process_time() - start_cpu_s))
-    return result
+class Stopwatch:
+    """Elapsed and CPU seconds of calls, by what they do."""
+
+    def __init__(self) -> None:
+        self.elapsed_s: dict[str, list[float]] = {}
+        self.cpu_s: dict[str, list[float]] = {}
+
+    def take(self, name: str, call: Callable[..., T], *args: Any) -> T:
+        start_s, start_cpu_s = time.perf_counter(), time.process_time()
+        result = call(*args)
+        self.elapsed_s.setdefault(name, []).append(time.perf_counter() - start_s)
+        self.cpu_s.setdefault(name, []).append(time.process_time() - start_cpu_s)
+        return result
+
+    def medians(self) -> dict[str, dict[str, float]]:
+        """And the sum of them: what a step of the run in mode `ckpt` takes longer."""
+        found = {"elapsed_s": medians(self.elapsed_s), "cpu_s": medians(self.cpu_s)}
+        return {key: {**values, "all of it": sum(values.values())} for key, values in found.items()}
 
 
-def show(seconds: dict[str, list[tuple[float, float]]], own: StepEvidence, size_bytes: int) -> None:
-    """Medians, and the sum of them: what a step of the run in mode `ckpt` takes longer."""
-    kept = int(own.lengths.sum())
-    table = Table(title=f"{own.batch_rows} rows, {len(own.row_ids)} kept, {kept} tokens")
+def sizes(own: StepEvidence, size_bytes: int) -> dict[str, float]:
+    tokens = int(own.lengths.sum())
+    return {
+        "rows": own.batch_rows,
+        "rows_kept": len(own.row_ids),
+        "tokens_kept": tokens,
+        "file_bytes": size_bytes,
+        "bytes_per_token": size_bytes / tokens,
+    }
+
+
+def table(figures: dict[str, Any]) -> Table:
+    shown = Table(title="{rows} rows, {rows_kept} kept, {tokens_kept} tokens".format(**figures))
     for heading in ("median of", "elapsed", "CPU"):
-        table.add_column(heading, justify="left" if heading == "median of" else "right")
-    medians = {name: [statistics.median(each) for each in zip(*pairs, strict=True)] for name, pairs in seconds.items()}
-    medians["all of it"] = [sum(each) for each in zip(*medians.values(), strict=True)]
-    for name, (elapsed_s, cpu_s) in medians.items():
-        table.add_row(name, f"{elapsed_s:.3f} s", f"{cpu_s:.3f} s")
-    table.add_row("file", f"{size_bytes / 1e6:.1f} MB", f"{size_bytes / kept:.2f} B/token")
-    Console().print(table)
+        shown.add_column(heading, justify="left" if heading == "median of" else "right")
+    for name, elapsed_s in figures["elapsed_s"].items():
+        shown.add_row(name, f"{elapsed_s:.3f} s", f"{figures['cpu_s'][name]:.3f} s")
+    shown.add_row("file", f"{figures['file_bytes'] / 1e6:.1f} MB", f"{figures['bytes_per_token']:.2f} B/token")
+    return shown
 
 
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(_options, _run, lambda args: "evidence")

@@ -10,20 +10,26 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from recipe.crosscheck import demo_task, launch, make_data
+from recipe.crosscheck.bench.harness import BenchFailed, BenchResult, console
+from recipe.crosscheck.bench.synthetic import FORWARD, GRADIENT, STALE, SyntheticPlan, record_steps, start_runs
 from recipe.crosscheck.faults import plan as plans
 from recipe.crosscheck.faults.catalogue import CATALOGUE, Fault
-from verl.crosscheck.diagnosis.findings import StepComparison
+from verl.crosscheck.diagnosis.findings import Phase, StepComparison
 from verl.crosscheck.diagnosis.findings_json import comparison_from_json
+from verl.crosscheck.diagnosis.thresholds import Thresholds, limits_for
+from verl.crosscheck.errors import CrossCheckError
 from verl.crosscheck.evidence import files
 from verl.crosscheck.exchange import layout
 from verl.crosscheck.exchange.layout import Layout, RunNames
+from verl.crosscheck.exchange.session.cards import read_card
 
 PROMPTS, SAMPLES = 64, 4
 """A step's prompts, and responses to each."""
@@ -69,20 +75,30 @@ class Play:
 
 @dataclass(frozen=True)
 class Played:
-    """What a pair has done."""
+    """What a pair has done.
+
+    Args:
+        names: files of each run, by its mode.
+        comparisons: what run A found, by step.
+        log: of run A.
+    """
 
     play: Play
+    names: Mapping[str, RunNames]
     comparisons: dict[int, StepComparison]
-    """By step."""
     log: str
-    """Of run A."""
     share: Path
     took_s: float
 
     @property
     def sampling(self) -> list[Mapping[str, Any]]:
         """How both runs sampled and trained."""
-        return [files.load(run_names(self.share, mode).evidence(1)).sampling for mode in MODES.values()]
+        return [files.load(self.names[mode].evidence(1)).sampling for mode in MODES.values()]
+
+    @property
+    def limits(self) -> Thresholds:
+        """Those that the runs themselves went by."""
+        return limits_for(*self.sampling)
 
     @property
     def reference(self) -> list[StepComparison]:
@@ -90,15 +106,35 @@ class Played:
         return [self.comparisons[step] for step in self.play.healthy_steps()]
 
 
+def options(parser: ArgumentParser) -> None:
+    """Of a benchmark that plays pairs."""
+    parser.add_argument("--made-up", action="store_true", help="start no runs: judge made-up evidence in their place")
+
+
+def player(args: Namespace, result: BenchResult) -> Callable[[Play], Played]:
+    """How a benchmark plays a pair, in the folder of its result; says which, and how long it took."""
+    take = make_up if args.made_up else perform
+
+    def play_one(play: Play) -> Played:
+        console().print(f"{play.name}: {play.steps} steps, planted: {play.plan or 'nothing'}", markup=False)
+        played = take(play, result.folder)
+        console().print(f"  {played.took_s:.0f} s")
+        return played
+
+    return play_one
+
+
 def perform(play: Play, out: Path, limit_s: float = 900.0) -> Played:
     """Run both runs of a pair to their end.
 
     Raises:
         RunFailed: one of them failed, or had not ended in time.
+        BenchFailed: they have ended, and no session has them.
     """
     start_s = time.monotonic()
     data = make_data.write(out / f"data_{play.prompts}", train_rows=play.prompts * LONGEST, val_rows=8)
     folder = out / play.name
+    share = folder / "share"
     with ExitStack() as stack:
         runs = {
             name: stack.enter_context(
@@ -111,8 +147,48 @@ def perform(play: Play, out: Path, limit_s: float = 900.0) -> Played:
         for run in runs.values():
             run.wait(limit_s)
         log = runs["a"].log()
-    share = folder / "share"
-    return Played(play, read_comparisons(share), log, share, time.monotonic() - start_s)
+        names = {mode: joined(share, mode, runs[name].process.pid) for name, mode in MODES.items()}
+    return Played(play, names, read_comparisons(names[MODES["a"]]), log, share, time.monotonic() - start_s)
+
+
+def joined(share: Path, mode: str, pid: int) -> RunNames:
+    """Files of the run whose main program had this pid, in the session that it joined.
+
+    Raises:
+        BenchFailed: there is none.
+    """
+    sessions = Layout(share).sessions
+    with suppress(FileNotFoundError):
+        for number in reversed(layout.session_numbers(path.name for path in sessions.iterdir())):
+            session = Layout(share).session(number)
+            for run in layout.run_numbers((path.name for path in layout.runs_folder(session).iterdir()), mode):
+                names = RunNames(layout.run_folder(session, mode, run))
+                with suppress(CrossCheckError, OSError):
+                    if read_card(names).process["pid"] == pid:
+                        return names
+    raise BenchFailed(f"{share}: no session has a run of mode {mode} with pid {pid}; the run's log says why")
+
+
+STAND_INS = {Phase.ROLLOUT: STALE, Phase.TRAINING_FORWARD: FORWARD, Phase.TRAINING_UPDATE: GRADIENT}
+"""What made-up evidence can show for a fault, by its phase."""
+
+
+def make_up(play: Play, out: Path) -> Played:
+    """As `perform`, of runs that never were: each fault shows as its phase's stand-in."""
+    start_s = time.monotonic()
+    share = out / play.name / "share"
+    runs = start_runs(share)
+    healthy = SyntheticPlan(rows=play.prompts * SAMPLES, fault="", faulty_from=1)
+    log = ""
+    for step in range(1, play.steps + 1):
+        acting = [each.fault for each in play.plan.faults if each.acts_in(step)]
+        log += "".join(f"planted fault {fault.name} acts in step {step}\n" for fault in acting)
+        plan = replace(healthy, fault=STAND_INS[acting[0].phase]) if acting else healthy
+        record_steps(runs, plan, [step])
+    for run in runs.values():
+        run.end(None)
+    names = {mode: run.place.names for mode, run in runs.items()}
+    return Played(play, names, read_comparisons(names[MODES["a"]]), log, share, time.monotonic() - start_s)
 
 
 def _of(play: Play, name: str) -> plans.FaultPlan:
@@ -136,14 +212,8 @@ def _overrides(play: Play, name: str, folder: Path, data: make_data.DataFiles) -
     ]
 
 
-def run_names(share: Path, mode: str) -> RunNames:
-    """Of the first run of a mode in a directory's first session."""
-    return RunNames(layout.run_folder(Layout(share).session(1), mode, 1))
-
-
-def read_comparisons(share: Path) -> dict[int, StepComparison]:
-    """What run A found in each step, by step."""
-    names = run_names(share, MODES["a"])
+def read_comparisons(names: RunNames) -> dict[int, StepComparison]:
+    """What a run found, by step."""
     steps = layout.steps(path.name for path in names.comparisons.iterdir())
     return {step: comparison_from_json(json.loads(names.comparison(step).read_text())) for step in steps}
 

@@ -2,45 +2,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """Does the verdict name the right phase? Every planted fault in a real pair of runs, and healthy pairs beside them.
 
-    python -m recipe.crosscheck.bench_faults [--out DIR] [--only NAME ...]
-        [--ppo] [--new-workers] [--unequal-ranks] [--upstream-6345] [--sensitivity]
-
-Prints a table and writes `faults.json` (with the options `faults_ppo.json` and so on): `faults` and `localised` count
-the sixteen lines of the catalogue, of which some have two switches; `healthy_steps` and `false_accusations` count
-steps without a fault.
+`faults` and `localised` count the sixteen lines of the catalogue, of which some have two switches; `healthy_steps` and
+`false_accusations` count steps without a fault. With --ppo and so on the result has a name of its own. --quick plants
+one fault of each phase in one pair. Exit status 1 if a fault was missed or a healthy run found at fault.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import signal
-import sys
 import time
-from collections.abc import Iterable, Sequence
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
-from recipe.crosscheck.bench_pairs import (
-    CRITIC,
-    MANY_PROMPTS,
-    NEW_WORKERS,
-    Play,
-    Played,
-    all_faults,
-    one_a_step,
-    perform,
-)
+from recipe.crosscheck.bench import pairs
+from recipe.crosscheck.bench.harness import Benchmark, BenchResult, console
+from recipe.crosscheck.bench.pairs import CRITIC, MANY_PROMPTS, NEW_WORKERS, Play, Played, all_faults, one_a_step
 from recipe.crosscheck.faults import plan as plans
 from recipe.crosscheck.faults.catalogue import Fault
-from recipe.crosscheck.launch import RunFailed
-from verl.crosscheck import installation
 from verl.crosscheck.diagnosis.findings import Phase, StepComparison, Verdict, VerdictEvidence
-from verl.crosscheck.diagnosis.thresholds import Thresholds, limits_for
+from verl.crosscheck.diagnosis.thresholds import Thresholds
 from verl.crosscheck.diagnosis.verdict import judge
 from verl.crosscheck.text import number
 
@@ -50,7 +33,7 @@ CONTROL_OF = {"healthy_bf16_engine": "control_bf16_engine"}
 """Pairs whose noise is beyond fixed limits, by design: the tiny model rounds more than those that limits come from. Two
 healthy runs with the same engine measure it."""
 
-DEFAULT_OUT = Path(__file__).parents[2] / "outputs" / "bench"
+QUICK = "stale_weights@2,train_temperature@3,gradient_scaled@4"
 
 
 @dataclass(frozen=True)
@@ -75,75 +58,108 @@ class Tried:
         return self.acted and self.verdict == self.expected and self.first_step == self.step
 
 
-def main() -> int:
-    installation.require_active()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the pair of the moment is ended, too
-    args = parse()
-    console = Console(width=140)
-    args.out.mkdir(parents=True, exist_ok=True)
-    start_s = time.monotonic()
-    if args.sensitivity:
-        from recipe.crosscheck.bench_sensitivity import measure
-
-        return measure(args.out, console)
-    if args.upstream_6345:
-        return upstream_6345(args.out, console)
-    name, plays = chosen(args)
-    tried: list[Tried] = []
-    healthy, accused = 0, []
-    cleared: dict[str, str] = {}
-    played: dict[str, Played] = {}
-    for play in plays:
-        done = tell(play, args.out, console)
-        played[play.name] = done
-        tried += [try_fault(done, planted.fault, planted.first) for planted in play.plan.faults]
-        healthy += len(done.reference)
-        accused += accusations(done.reference, play.name, limits_of(done))
-        if not play.plan and play.name not in CONTROL_OF.values():
-            control = played.get(CONTROL_OF.get(play.name, ""))
-            cleared[play.name] = clearance(done, control.reference if control else ())
-    summary = summarise(tried, healthy, accused, time.monotonic() - start_s) | {"healthy_pairs": cleared}
-    path = args.out / f"{name}.json"
-    path.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-    console.print(table(tried))
-    console.print(
-        f"{summary['localised']} of {summary['faults']} faults localised; {healthy} healthy steps, {len(accused)} "
-        f"accusations {accused or ''}; {summary['took_s'] / 60:.1f} minutes. Figures: {path}"
-    )
-    for name, verdict in cleared.items():
-        console.print(f"{name}: {verdict}")
-    as_it_should_be = all(verdict.startswith(Phase.NO_FAULT.value) for verdict in cleared.values())
-    return 0 if summary["localised"] == summary["faults"] and not accused and as_it_should_be else 1
-
-
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Every planted fault, and healthy runs, against the verdict.")
-    parser.add_argument("--out", type=Path, default=DEFAULT_OUT, help="folder for all files (default: outputs/bench)")
+def _options(parser: ArgumentParser) -> None:
+    pairs.options(parser)
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these pairs alone, or pairs with these faults")
     parser.add_argument("--ppo", action="store_true", help="half the faults, with PPO and a critic")
     parser.add_argument("--new-workers", action="store_true", help="half the faults, with upstream's new workers")
     parser.add_argument("--unequal-ranks", action="store_true", help="faults of each phase, two ranks against one")
     parser.add_argument("--upstream-6345", action="store_true", help="a fault of upstream 0.7.1 itself")
-    parser.add_argument("--sensitivity", action="store_true", help="how small may each kind of fault be")
-    return parser.parse_args()
 
 
-def chosen(args: argparse.Namespace) -> tuple[str, list[Play]]:
-    """Name of the result, and the pairs to run."""
+def _result(args: Namespace) -> str:
+    if args.upstream_6345 and args.made_up:
+        raise ValueError("--upstream-6345 shows in real runs alone; leave --made-up out")
+    if args.upstream_6345:
+        return "upstream_6345"
+    kinds = {"unequal_ranks": args.unequal_ranks, "ppo": args.ppo, "new_workers": args.new_workers}
+    return "_".join(["faults", *(kind for kind, given in kinds.items() if given)])
+
+
+def _run(args: Namespace, result: BenchResult) -> int:
+    play_one = pairs.player(args, result)
+    if args.upstream_6345:
+        return upstream_6345(play_one, result)
+    start_s = time.monotonic()
+    tally = Tally()
+    for play in chosen(args):
+        tally.add(play_one(play))
+        result.add(tally.summary(time.monotonic() - start_s))
+    summary, shown = result.figures, console()
+    shown.print(table(tally.tried))
+    shown.print(
+        f"{summary['localised']} of {summary['faults']} faults localised; {summary['healthy_steps']} healthy steps, "
+        f"{summary['false_accusations']} found at fault {tally.accused or ''}; {summary['took_s'] / 60:.1f} minutes",
+        markup=False,
+    )
+    for name, verdict in tally.healthy_pairs.items():
+        shown.print(f"{name}: {verdict}")
+    return 0 if tally.as_it_should_be else 1
+
+
+class Tally:
+    """What the pairs have shown so far.
+
+    Attributes:
+        tried: Each fault.
+        accused: Healthy steps that were found at fault.
+        healthy_pairs: The verdict on each pair without a fault.
+    """
+
+    def __init__(self) -> None:
+        self.tried: list[Tried] = []
+        self.accused: list[str] = []
+        self.healthy_pairs: dict[str, str] = {}
+        self._healthy_steps = 0
+        self._played: dict[str, Played] = {}
+
+    def add(self, done: Played) -> None:
+        """Judge a pair."""
+        play = done.play
+        self._played[play.name] = done
+        self.tried += [try_fault(done, planted.fault, planted.first) for planted in play.plan.faults]
+        self._healthy_steps += len(done.reference)
+        self.accused += accusations(done.reference, play.name, done.limits)
+        if not play.plan and play.name not in CONTROL_OF.values():
+            control = self._played.get(CONTROL_OF.get(play.name, ""))
+            self.healthy_pairs[play.name] = clearance(done, control.reference if control else ())
+
+    def summary(self, took_s: float) -> dict[str, Any]:
+        lines = {each.line for each in self.tried}
+        missed = {each.line for each in self.tried if not each.localised}
+        return {
+            "faults": len(lines),
+            "localised": len(lines - missed),
+            "switches": len(self.tried),
+            "healthy_steps": self._healthy_steps,
+            "false_accusations": len(self.accused),
+            "accusations": list(self.accused),
+            "took_s": round(took_s),
+            "tried": [{**asdict(each), "localised": each.localised} for each in self.tried],
+            "healthy_pairs": dict(self.healthy_pairs),
+        }
+
+    @property
+    def as_it_should_be(self) -> bool:
+        cleared = all(verdict.startswith(Phase.NO_FAULT.value) for verdict in self.healthy_pairs.values())
+        return all(each.localised for each in self.tried) and not self.accused and cleared
+
+
+def chosen(args: Namespace) -> list[Play]:
+    """The pairs to run."""
     if args.unequal_ranks:
-        name, plays = "faults_unequal_ranks", unequal_ranks()
+        plays = unequal_ranks()
     elif args.ppo or args.new_workers:
         both = (*(CRITIC if args.ppo else ()), *((NEW_WORKERS,) if args.new_workers else ()))
-        name = "_".join(["faults", *(["ppo"] if args.ppo else []), *(["new_workers"] if args.new_workers else [])])
-        plays = list(one_a_step(name.removeprefix("faults_"), half(all_faults()), both))
+        plays = list(one_a_step(_result(args).removeprefix("faults_"), half(all_faults()), both))
+    elif args.quick:
+        plays = [Play("quick", plans.parse(QUICK), steps=5)]
     else:
-        name, plays = "faults", [*one_a_step("faults", all_faults()), *healthy_pairs()]
+        plays = [*one_a_step("faults", all_faults()), *healthy_pairs()]
     if args.only:
         wanted = set(args.only)
-        plays = [
-            play for play in plays if play.name in wanted or wanted & {each.fault.name for each in play.plan.faults}
-        ]
-    return name, plays
+        plays = [each for each in plays if wanted & {each.name, *(planted.fault.name for planted in each.plan.faults)}]
+    return plays[:1] if args.quick else plays
 
 
 def half(faults: Sequence[Fault]) -> list[Fault]:
@@ -183,25 +199,10 @@ def unequal_ranks() -> list[Play]:
     ]
 
 
-def tell(play: Play, out: Path, console: Console) -> Played:
-    console.print(f"{play.name}: {play.steps} steps, planted: {play.plan or 'nothing'}", highlight=False)
-    try:
-        played = perform(play, out)
-    except RunFailed as e:
-        raise SystemExit(f"{play.name} failed: {e}") from None
-    console.print(f"  {played.took_s:.0f} s", highlight=False)
-    return played
-
-
-def limits_of(played: Played) -> Thresholds:
-    """The limits that the runs themselves went by."""
-    return limits_for(*played.sampling)
-
-
 def try_fault(played: Played, fault: Fault, step: int) -> Tried:
     """The verdict on a fault's step, beside the healthy ones of its pair."""
     steps = [*played.reference, played.comparisons[step]]
-    verdict = judge(scenario_1=steps, limits=limits_of(played))
+    verdict = judge(scenario_1=steps, limits=played.limits)
     return Tried(
         fault=fault.name,
         line=fault.line,
@@ -216,10 +217,10 @@ def try_fault(played: Played, fault: Fault, step: int) -> Tried:
 
 
 def strongest(verdict: Verdict) -> str:
-    return told(verdict.evidence[0]) if verdict.evidence else ""
+    return one_line(verdict.evidence[0]) if verdict.evidence else ""
 
 
-def told(evidence: VerdictEvidence) -> str:
+def one_line(evidence: VerdictEvidence) -> str:
     finding = evidence.finding
     value = "" if finding.value is None else f" {number(finding.value)}"
     limit = "" if finding.limit is None else f" (limit {number(finding.limit)})"
@@ -240,48 +241,33 @@ def accusations(comparisons: Iterable[StepComparison], where: str, limits: Thres
 
 def clearance(played: Played, control: Sequence[StepComparison]) -> str:
     """The verdict on a healthy pair; it should be "no fault seen"."""
-    verdict = judge(scenario_1=played.reference, control=control, limits=limits_of(played))
+    verdict = judge(scenario_1=played.reference, control=control, limits=played.limits)
     return f"{verdict.phase.value} ({verdict.sureness.value})"
 
 
-def upstream_6345(out: Path, console: Console) -> int:
+def upstream_6345(play_one: Callable[[Play], Played], result: BenchResult) -> int:
     """Upstream 0.7.1 masks attention wrongly with `use_remove_padding=False` and its new workers (#6345)."""
     padded = "actor_rollout_ref.model.use_remove_padding=False"
-    alone = tell(Play("upstream_6345_in_a", both=(NEW_WORKERS,), a_only=(padded,), steps=3), out, console)
-    both = tell(Play("upstream_6345_in_both", both=(NEW_WORKERS, padded), steps=3), out, console)
-    verdicts = {
-        played.play.name: judge(scenario_1=list(played.comparisons.values()), limits=limits_of(played))
-        for played in (alone, both)
+    plays = {
+        Play("upstream_6345_in_a", both=(NEW_WORKERS,), a_only=(padded,), steps=3): Phase.TRAINING_FORWARD,
+        Play("upstream_6345_in_both", both=(NEW_WORKERS, padded), steps=3): Phase.INCONCLUSIVE,
     }
-    expected = {"upstream_6345_in_a": Phase.TRAINING_FORWARD, "upstream_6345_in_both": Phase.INCONCLUSIVE}
-    result = {
-        name: {
-            "verdict": verdict.phase.value,
-            "expected": expected[name].value,
-            "first_step": verdict.first_step,
-            "sureness": verdict.sureness.value,
-            "because": list(verdict.because),
-            "evidence": [told(each) for each in verdict.evidence],
-        }
-        for name, verdict in verdicts.items()
-    }
-    (out / "upstream_6345.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    console.print_json(data=result)
-    return 0 if all(verdicts[name].phase is phase for name, phase in expected.items()) else 1
+    for play, expected in plays.items():
+        played = play_one(play)
+        verdict = judge(scenario_1=list(played.comparisons.values()), limits=played.limits)
+        result.add({play.name: _of_verdict(verdict, expected)})
+    console().print_json(data=result.figures)
+    return 0 if all(each["verdict"] == each["expected"] for each in result.figures.values()) else 1
 
 
-def summarise(tried: Sequence[Tried], healthy: int, accused: Sequence[str], took_s: float) -> dict[str, Any]:
-    lines = {each.line for each in tried}
-    missed = {each.line for each in tried if not each.localised}
+def _of_verdict(verdict: Verdict, expected: Phase) -> Mapping[str, Any]:
     return {
-        "faults": len(lines),
-        "localised": len(lines - missed),
-        "switches": len(tried),
-        "healthy_steps": healthy,
-        "false_accusations": len(accused),
-        "accusations": list(accused),
-        "took_s": round(took_s),
-        "tried": [{**asdict(each), "localised": each.localised} for each in tried],
+        "verdict": verdict.phase.value,
+        "expected": expected.value,
+        "first_step": verdict.first_step,
+        "sureness": verdict.sureness.value,
+        "because": list(verdict.because),
+        "evidence": [one_line(each) for each in verdict.evidence],
     }
 
 
@@ -296,5 +282,4 @@ def table(tried: Sequence[Tried]) -> Table:
     return shown
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+BENCHMARK = Benchmark(_options, _run, _result)

@@ -3,18 +3,14 @@
 """What the exchange costs: hand-offs of a rollout and of a checkpoint, file size, load time, memory while saving,
 signs of life, interpreter start.
 
-    python -m recipe.crosscheck.bench_exchange [--rows 2048] [--out outputs/bench/exchange.json]
-
-The batch is what a rollout of single-turn text gives: `rows` prompts of up to 1024 tokens, padded on the left, and
-responses of up to 3072, padded on the right (0.37 GB for 2048 rows). Upstream's `DataProto.save_to_disk` and
-`load_from_disk` run in the same process on the same batch, taking turns with ours. Needs Linux (`/proc`).
+The batch is what a rollout of single-turn text gives: prompts of up to 1024 tokens, padded on the left, and responses
+of up to 3072, padded on the right (0.37 GB for 2048 rows). Upstream's `DataProto.save_to_disk` and `load_from_disk` run
+in the same process on the same batch, taking turns with ours. Needs Linux (`/proc`).
 """
 
 from __future__ import annotations
 
-import argparse
 import gc
-import json
 import os
 import shutil
 import statistics
@@ -22,22 +18,53 @@ import subprocess
 import sys
 import tempfile
 import time
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+
+from recipe.crosscheck.bench.harness import (
+    BenchFailed,
+    Benchmark,
+    BenchResult,
+    console,
+    figures_table,
+    fsync_all,
+    medians,
+    processes,
+    rotations,
+    scratch_folder,
+    seconds,
+)
+from verl.crosscheck.clock import SystemClock
+from verl.crosscheck.exchange.layout import Layout
+from verl.crosscheck.exchange.manifest import read_checked
+from verl.crosscheck.exchange.publish import publish_folder
+from verl.crosscheck.exchange.record.record import Record, read_record, write_record
+from verl.crosscheck.exchange.session.cards import Card, Start
+from verl.crosscheck.exchange.session.heartbeat import beat
+from verl.crosscheck.exchange.session.own_run import open_run
+from verl.crosscheck.exchange.session.peer import Peer
+from verl.crosscheck.exchange.session.processes import this_process
+from verl.crosscheck.exchange.session.wait import Wait
+from verl.crosscheck.run.rollouts import identify_call, load_rollout, save_rollout
+from verl.crosscheck.settings import HEARTBEAT_INTERVAL_S
+from verl.protocol import DataProto
+
+ROOT = Path(__file__).resolve().parents[3]
 PROMPT_TOKENS = 1024
 RESPONSE_TOKENS = 3072
 VOCABULARY = 150_000
 PAD_ID = 0
-LOAD_ROUNDS = 7
+SAVE_ROUNDS = 3
 LOADS_IN_A_ROW = 3
-START_ROUNDS = 41
 HAND_OFF_ROWS = 64
-HAND_OFF_PAUSES_S = [0.1, 0.3, 1.0, 3.0] * 5
-"""How long the consumer waits before each hand-off: it looks less often the longer it has waited."""
-
 CHECKPOINT_BYTES = 2 * 2**30
 CHECKPOINT_FILES = 8
 CHECKPOINT_ROUNDS = 7
@@ -52,22 +79,34 @@ Figures = dict[str, float]
 
 @dataclass(frozen=True)
 class BenchSetting:
-    """What the measurements share."""
+    """What the measurements share.
+
+    Args:
+        rows: of the batch.
+        scratch: an empty directory on the disk under test.
+        pauses_s: how long the consumer waits before each hand-off: it looks less often the longer it has waited.
+        load_rounds: times `LOADS_IN_A_ROW` loads.
+        start_rounds: times two starts of an interpreter.
+        ckpt_bytes, ckpt_rounds: size of the checkpoint, and how often each way is taken.
+        signs: calls that CPU time is taken of.
+    """
 
     rows: int
     scratch: Path
-    """An empty directory on the disk under test."""
+    pauses_s: tuple[float, ...] = (0.1, 0.3, 1.0, 3.0) * 5
+    load_rounds: int = 7
+    start_rounds: int = 41
+    ckpt_bytes: int = CHECKPOINT_BYTES
+    ckpt_rounds: int = CHECKPOINT_ROUNDS
+    signs: int = SIGNS
+
+    @classmethod
+    def quick(cls, scratch: Path) -> BenchSetting:
+        return cls(16, scratch, (0.05,) * 3, 1, 3, 2**23, 1, 20)
 
 
-# ---------------------------------------------------------------- the batch
-
-
-def rollout_batch(rows: int) -> Any:
+def rollout_batch(rows: int) -> DataProto:
     """A rollout as upstream's DataProto: tensors (rows, tokens), object arrays (rows,), meta."""
-    import torch
-
-    from verl import DataProto
-
     random = torch.Generator().manual_seed(20260101)
     prompt_length = torch.randint(60, PROMPT_TOKENS, (rows, 1), generator=random)
     response_length = torch.randint(100, RESPONSE_TOKENS + 1, (rows, 1), generator=random)
@@ -95,8 +134,6 @@ def rollout_batch(rows: int) -> Any:
 
 def _non_tensors(rows: int) -> dict[str, Any]:
     """Object arrays as a data set of word problems gives; no two rows share an object."""
-    import numpy as np
-
     story = "A farmer sells eggs at the market, and each egg costs more than the one before. "
     columns: dict[str, list[Any]] = {
         "raw_prompt": [[{"role": "user", "content": f"{i}: {story * 6}"}] for i in range(rows)],
@@ -122,45 +159,32 @@ def _non_tensors(rows: int) -> dict[str, Any]:
     return {**arrays, "__num_turns__": np.full(rows, 2, dtype=np.int32)}
 
 
-def batch_bytes(batch: Any) -> int:
+def batch_bytes(batch: DataProto) -> int:
     """Size of the batch's tensors."""
     return sum(tensor.nbytes for tensor in batch.batch.values())
 
 
-# ---------------------------------------------------------------- what is compared
-
-
-def save_ours(batch: Any, path: Path) -> None:
-    """Saves a DataProto as a record."""
-    from verl.crosscheck.exchange.record.record import Record, write_record
-
+def save_ours(batch: DataProto, path: Path) -> None:
+    """Save a DataProto as a record."""
     record = Record(dict(batch.batch.items()), batch.non_tensor_batch, batch.meta_info, {"kind": "benchmark"})
     with path.open("wb") as file:
         write_record(file, record)
 
 
-def load_ours(path: Path) -> Any:
-    """Loads a record as a DataProto."""
-    from verl import DataProto
-    from verl.crosscheck.exchange.record.record import read_record
-
+def load_ours(path: Path) -> DataProto:
+    """Load a record as a DataProto."""
     record = read_record(path)
     return DataProto.from_dict(dict(record.tensors), dict(record.arrays), meta_info=dict(record.meta))
 
 
-def save_upstream(batch: Any, path: Path) -> None:
-    """Saves a DataProto as upstream does."""
+def save_upstream(batch: DataProto, path: Path) -> None:
+    """Save a DataProto as upstream does."""
     batch.save_to_disk(str(path))
 
 
-def load_upstream(path: Path) -> Any:
-    """Loads a DataProto as upstream does."""
-    from verl import DataProto
-
+def load_upstream(path: Path) -> DataProto:
+    """Load a DataProto as upstream does."""
     return DataProto.load_from_disk(str(path))
-
-
-# ---------------------------------------------------------------- measurements
 
 
 def measure_files(setting: BenchSetting) -> Figures:
@@ -171,64 +195,65 @@ def measure_files(setting: BenchSetting) -> Figures:
     """
     batch = rollout_batch(setting.rows)
     ours, upstream = setting.scratch / "ours.safetensors", setting.scratch / "upstream.pkl"
-    seconds: dict[str, list[float]] = {"load_ours": [], "load_upstream": [], "save_ours": [], "save_upstream": []}
-    for _ in range(3):
-        seconds["save_upstream"].append(_seconds(lambda: save_upstream(batch, upstream)))
-        seconds["save_ours"].append(_seconds(lambda: save_ours(batch, ours)))
+    calls: dict[str, Callable[[], object]] = {
+        "load_ours": lambda: load_ours(ours),
+        "load_upstream": lambda: load_upstream(upstream),
+        "save_ours": lambda: save_ours(batch, ours),
+        "save_upstream": lambda: save_upstream(batch, upstream),
+    }
+    taken: dict[str, list[float]] = {name: [] for name in calls}
+
+    def take(*names: str) -> None:
+        for name in names:
+            taken[name].append(seconds(calls[name]))
+
+    for _ in range(SAVE_ROUNDS):
+        take("save_upstream", "save_ours")
     _require_equal(batch, load_ours(ours))
-    for _ in range(LOAD_ROUNDS):
-        for _ in range(LOADS_IN_A_ROW):
-            seconds["load_upstream"].append(_seconds(lambda: load_upstream(upstream)))
-        for _ in range(LOADS_IN_A_ROW):
-            seconds["load_ours"].append(_seconds(lambda: load_ours(ours)))
-    median = {name: statistics.median(values) for name, values in seconds.items()}
+    for _ in range(setting.load_rounds):
+        take(*["load_upstream"] * LOADS_IN_A_ROW, *["load_ours"] * LOADS_IN_A_ROW)
+    median = medians(taken)
     return {
         "batch_bytes": batch_bytes(batch),
         "file_bytes": ours.stat().st_size,
         "file_ratio": ours.stat().st_size / upstream.stat().st_size,
         "load_speedup": median["load_upstream"] / median["load_ours"],
-        "load_speedup_of_fastest": min(seconds["load_upstream"]) / min(seconds["load_ours"]),
+        "load_speedup_of_fastest": min(taken["load_upstream"]) / min(taken["load_ours"]),
         **{f"{name}_ms_median": value * 1000 for name, value in median.items()},
     }
 
 
-def _seconds(call: Callable[[], object]) -> float:
-    gc.collect()
-    start = time.perf_counter()
-    result = call()
-    taken = time.perf_counter() - start
-    del result
-    return taken
+def _require_equal(batch: DataProto, loaded: DataProto) -> None:
+    """Return if what was loaded is what was saved.
 
-
-def _require_equal(batch: Any, loaded: Any) -> None:
-    """Stops the benchmark when what was loaded is not what was saved."""
+    Raises:
+        BenchFailed: it is not.
+    """
     for name, tensor in batch.batch.items():
         other = loaded.batch[name]
         if other.dtype != tensor.dtype or not bool((other == tensor).all()):
-            raise SystemExit(f"bench_exchange: {name} came back different")
+            raise BenchFailed(f"{name} came back different")
     for name, array in batch.non_tensor_batch.items():
         if array.tolist() != loaded.non_tensor_batch[name].tolist():
-            raise SystemExit(f"bench_exchange: {name} came back different")
+            raise BenchFailed(f"{name} came back different")
 
 
 def measure_memory(setting: BenchSetting) -> Figures:
     """Peak memory on top of the batch while saving, each in a process of its own, as a share of the batch."""
     found = {}
     for side in ("ours", "upstream"):
-        command = [sys.executable, __file__, "--rows", str(setting.rows), "--memory-of", side]
-        output = subprocess.run(command, check=True, capture_output=True, text=True, cwd=setting.scratch).stdout
-        found[side] = float(output.strip().splitlines()[-1])
+        with ProcessPoolExecutor(1, mp_context=processes()) as child:
+            found[side] = child.submit(memory_while_saving, side, setting.rows, setting.scratch).result()
     return {"save_extra_memory_ratio": found["ours"], "save_extra_memory_ratio_upstream": found["upstream"]}
 
 
-def memory_while_saving(side: str, rows: int) -> float:
-    """Runs in the child: saves once, and compares the kernel's peak of resident memory with what it was before.
+def memory_while_saving(side: str, rows: int, folder: Path) -> float:
+    """Save once, and compare the kernel's peak of this process's memory with what it was before; run in a child.
 
     A small batch is saved first, so that imports and pools are not charged.
     """
     save = {"ours": save_ours, "upstream": save_upstream}[side]
-    with tempfile.TemporaryDirectory(dir=".") as scratch:
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
         save(rollout_batch(8), Path(scratch, "warm"))
         batch = rollout_batch(rows)
         gc.collect()
@@ -250,10 +275,10 @@ def measure_start(setting: BenchSetting) -> Figures:
     `.pth` gives the overlay's path; in one of them its second line is that of the installed `.pth`.
     The figure is the difference of the medians of the time inside the interpreter.
     """
-    import _verl_overlay  # type: ignore[import-not-found]
+    import _verl_overlay
 
     path_line = f"{Path(_verl_overlay.__file__).parents[1]}\n"
-    installed_line = (Path(__file__).parents[2] / "overlay" / "verl_overlay.pth").read_text()
+    installed_line = (ROOT / "overlay" / "verl_overlay.pth").read_text()
     lines = {"with": path_line + installed_line, "without": path_line}
     probe = (
         "import os, site, sys, time; start = time.perf_counter(); site.addsitedir(sys.argv[1]); "
@@ -263,14 +288,14 @@ def measure_start(setting: BenchSetting) -> Figures:
     for name, text in lines.items():
         (setting.scratch / name).mkdir()
         (setting.scratch / name / "verl_overlay.pth").write_text(text)
-    for _ in range(START_ROUNDS):
+    for _ in range(setting.start_rounds):
         for name in lines:
             command = [sys.executable, "-S", "-c", probe, str(setting.scratch / name)]
-            seconds, imported = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+            took_s, imported = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
             if imported != str(name == "with"):
-                raise SystemExit(f"bench_exchange: the overlay's .pth was not processed as expected ({name})")
-            taken[name].append(float(seconds))
-    return {"startup_ms": (statistics.median(taken["with"]) - statistics.median(taken["without"])) * 1000}
+                raise BenchFailed(f"the overlay's .pth was not processed as expected ({name})")
+            taken[name].append(float(took_s))
+    return {"startup_ms": (medians(taken)["with"] - medians(taken)["without"]) * 1000}
 
 
 def measure_hand_off(setting: BenchSetting) -> Figures:
@@ -278,40 +303,34 @@ def measure_hand_off(setting: BenchSetting) -> Figures:
 
     Both processes read the system's one monotonic clock.
     """
-    from verl.crosscheck.exchange.layout import Layout
-    from verl.crosscheck.run.rollouts import identify_call, save_rollout
-
     batch, layout = rollout_batch(HAND_OFF_ROWS), Layout(setting.scratch)
-    command = [sys.executable, __file__, "--consume-from", str(setting.scratch)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as consumer:
-        assert consumer.stdout is not None
-        consumer.stdout.readline()  # it is ready
+    here, there = processes().Pipe()
+    consumer = processes().Process(target=consume, args=(there, setting.scratch, len(setting.pauses_s)))
+    consumer.start()
+    there.close()  # so that a consumer's death ends the waiting for it
+    try:
+        here.recv()  # it is ready
         milliseconds = []
-        for index, pause_s in enumerate(HAND_OFF_PAUSES_S):
+        for index, pause_s in enumerate(setting.pauses_s):
             time.sleep(pause_s)
-            start = time.monotonic()
+            start_s = time.monotonic()
             save_rollout(layout.rollout(index), identify_call(index, batch), batch, batch)
-            milliseconds.append((float(consumer.stdout.readline()) - start) * 1000)
-    if consumer.returncode:
-        raise SystemExit(f"bench_exchange: the consumer ended with status {consumer.returncode}")
+            milliseconds.append((here.recv() - start_s) * 1000)
+    except EOFError:
+        consumer.join()
+        raise BenchFailed(f"the consumer ended with status {consumer.exitcode}") from None
+    consumer.join()
     return {"hand_off_ms_median": statistics.median(milliseconds), "hand_off_ms_max": max(milliseconds)}
 
 
-def consume(directory: Path) -> None:
-    """Runs in the child: waits for each rollout, loads it, and prints when it had it."""
-    from verl.crosscheck.exchange.layout import Layout
-    from verl.crosscheck.exchange.session.wait import Wait
-    from verl.crosscheck.run.rollouts import identify_call, load_rollout
-
+def consume(pipe: Connection, directory: Path, count: int) -> None:
+    """Wait for each rollout, load it, and send when it was there; run in a child."""
     own, layout, wait = rollout_batch(HAND_OFF_ROWS), Layout(directory), Wait(60.0, lambda waiting: None)
-    sys.stdout.write("ready\n")
-    sys.stdout.flush()
-    for index in range(len(HAND_OFF_PAUSES_S)):
-        call = identify_call(index, own)
+    pipe.send("ready")
+    for index in range(count):
         wait.until_listed(layout.rollout(index))
-        load_rollout(layout.rollout(index), call, own, "")
-        sys.stdout.write(f"{time.monotonic()}\n")
-        sys.stdout.flush()
+        load_rollout(layout.rollout(index), own, "")
+        pipe.send(time.monotonic())
 
 
 def measure_checkpoint(scratch: Path, size_bytes: int = CHECKPOINT_BYTES, rounds: int = CHECKPOINT_ROUNDS) -> Figures:
@@ -335,15 +354,15 @@ def measure_checkpoint(scratch: Path, size_bytes: int = CHECKPOINT_BYTES, rounds
         "hand_off": lambda: _hand_off(source, target),
     }
     taken: dict[str, list[float]] = {name: [] for name in ways}
-    for number in range(rounds + 1):
-        for name in [*ways, *ways][number % len(ways) :][: len(ways)]:
+    for number, name in rotations(list(ways), rounds + 1):
+        if rounds > 1:  # one round says little, idle disk or not, and others may write without end
             os.sync()
-            seconds = _seconds(ways[name])
-            shutil.rmtree(target)
-            if number:  # the first round reads the source into memory
-                taken[name].append(seconds)
+        took_s = seconds(ways[name])
+        shutil.rmtree(target)
+        if number:  # the first round reads the source into memory
+            taken[name].append(took_s)
     shutil.rmtree(source)
-    median = {name: statistics.median(values) for name, values in taken.items()}
+    median = medians(taken)
     pairs = zip(taken["hand_off"], taken["copy_flushed"], strict=True)
     return {
         "ckpt_bytes": size_bytes,
@@ -352,58 +371,44 @@ def measure_checkpoint(scratch: Path, size_bytes: int = CHECKPOINT_BYTES, rounds
         "ckpt_overhead_over_flushed_copy": median["hand_off"] / median["copy_flushed"] - 1,
         "ckpt_overhead_over_flushed_copy_by_rounds": statistics.median(ours / other for ours, other in pairs) - 1,
         "ckpt_overhead_over_copy_in_memory": median["hand_off"] / median["copy"] - 1,
-        **_without_the_copy(scratch),
+        **_without_the_copy(scratch, 3 * rounds),
     }
 
 
 def _copy_flushed(source: Path, target: Path) -> None:
     shutil.copytree(source, target)
-    for path in (*sorted(target.iterdir()), target):
-        descriptor = os.open(path, os.O_RDONLY)
-        os.fsync(descriptor)
-        os.close(descriptor)
+    fsync_all(target)
 
 
 def _hand_off(source: Path, target: Path) -> None:
-    from verl.crosscheck.exchange.manifest import read_checked
-    from verl.crosscheck.exchange.publish import publish_folder
-
     publish_folder(
         target, lambda stage: shutil.copytree(source, stage, dirs_exist_ok=True), {"kind": "ckpt", "index": 0}
     )
     read_checked(target)
 
 
-def _without_the_copy(scratch: Path) -> Figures:
+def _without_the_copy(scratch: Path, rounds: int) -> Figures:
     """What publishing and checking take with next to nothing to copy: all that does not grow with the bytes."""
-    source, target, seconds = scratch / "small", scratch / "ckpt_1", []
+    source, target, taken_s = scratch / "small", scratch / "ckpt_1", []
     source.mkdir()
     for number in range(CHECKPOINT_FILES):
         (source / f"model_world_size_8_rank_{number}.pt").write_bytes(b"x")
-    for _ in range(20):
-        seconds.append(_seconds(lambda: _hand_off(source, target)) - _seconds(lambda: shutil.rmtree(target)))
-    return {"ckpt_fixed_ms": statistics.median(seconds) * 1000}
+    for _ in range(rounds):
+        taken_s.append(seconds(lambda: _hand_off(source, target)) - seconds(lambda: shutil.rmtree(target)))
+    return {"ckpt_fixed_ms": statistics.median(taken_s) * 1000}
 
 
-def measure_signs_of_life(scratch: Path) -> Figures:
+def measure_signs_of_life(scratch: Path, signs: int = SIGNS) -> Figures:
     """CPU time of this thread, the system's included, that heartbeats and reports of progress take, in percent of one
     core with a heartbeat every few seconds and steps as short as the demo's; and that a look at the other run takes."""
-    from verl.crosscheck.clock import SystemClock
-    from verl.crosscheck.exchange.session.cards import Card, Start
-    from verl.crosscheck.exchange.session.heartbeat import beat
-    from verl.crosscheck.exchange.session.own_run import open_run
-    from verl.crosscheck.exchange.session.peer import Peer
-    from verl.crosscheck.exchange.session.processes import this_process
-    from verl.crosscheck.settings import HEARTBEAT_INTERVAL_S
-
     root = scratch / "signs"
     root.mkdir(mode=0o700)
     card = Card("r" * 16, "", "ckpt", "host", this_process(), "now", {}, "cpu", 1, "fsdp", Start(), 0, {})
     run = open_run(root, card, silence_s=180.0, clock=SystemClock())
     peer = Peer(run.place.session.folder, "ckpt", 180.0, SystemClock())
-    beat_s = _thread_seconds(lambda: beat(run.place.names.heartbeat, 1))
-    report_s = _thread_seconds(lambda: run.report_published("rollout", 0, "training"))
-    look_s = _thread_seconds(peer.look)
+    beat_s = _thread_seconds(lambda: beat(run.place.names.heartbeat, 1), signs)
+    report_s = _thread_seconds(lambda: run.report_published("rollout", 0, "training"), signs)
+    look_s = _thread_seconds(peer.look, signs)
     shutil.rmtree(root)
     return {
         "heartbeat_us": beat_s * 1e6,
@@ -414,21 +419,13 @@ def measure_signs_of_life(scratch: Path) -> Figures:
     }
 
 
-def _thread_seconds(call: Callable[[], object]) -> float:
+def _thread_seconds(call: Callable[[], object], signs: int) -> float:
     """CPU time of one call, on average over many."""
     call()
     start_s = time.thread_time()
-    for _ in range(SIGNS):
+    for _ in range(signs):
         call()
-    return (time.thread_time() - start_s) / SIGNS
-
-
-def _checkpoint(setting: BenchSetting) -> Figures:
-    return measure_checkpoint(setting.scratch)
-
-
-def _signs_of_life(setting: BenchSetting) -> Figures:
-    return measure_signs_of_life(setting.scratch)
+    return (time.thread_time() - start_s) / signs
 
 
 MEASUREMENTS: list[Callable[[BenchSetting], Figures]] = [
@@ -436,38 +433,22 @@ MEASUREMENTS: list[Callable[[BenchSetting], Figures]] = [
     measure_files,
     measure_memory,
     measure_start,
-    _signs_of_life,
-    _checkpoint,
+    lambda setting: measure_signs_of_life(setting.scratch, setting.signs),
+    lambda setting: measure_checkpoint(setting.scratch, setting.ckpt_bytes, setting.ckpt_rounds),
 ]
 
 
-# ---------------------------------------------------------------- command line
-
-
-def main() -> None:
-    """Runs every measurement, prints a table, and writes the figures as JSON."""
-    parser = argparse.ArgumentParser(description="Measures what the exchange between two runs costs.")
+def _options(parser: ArgumentParser) -> None:
     parser.add_argument("--rows", type=int, default=2048, help="rows of the batch (default 2048: 0.37 GB)")
-    parser.add_argument("--out", type=Path, default=Path("outputs/bench/exchange.json"), help="where the figures go")
-    parser.add_argument("--scratch", type=Path, help="directory on the disk under test (default: the temporary one)")
-    parser.add_argument("--memory-of", choices=["ours", "upstream"], help=argparse.SUPPRESS)
-    parser.add_argument("--consume-from", type=Path, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.consume_from:
-        consume(arguments.consume_from)
-        return
-    if arguments.memory_of:
-        sys.stdout.write(f"{memory_while_saving(arguments.memory_of, arguments.rows)}\n")
-        return
-    figures: Figures = {"rows": arguments.rows}
-    for measure in MEASUREMENTS:
-        with tempfile.TemporaryDirectory(dir=arguments.scratch) as scratch:
-            figures |= measure(BenchSetting(arguments.rows, Path(scratch)))
-    sys.stdout.writelines(f"{name:42}{value:16.4g}\n" for name, value in figures.items())
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(figures, indent=2) + "\n")
-    sys.stdout.write(f"written to {arguments.out}\n")
 
 
-if __name__ == "__main__":
-    main()
+def _run(args: Namespace, result: BenchResult) -> int:
+    for number, measure in enumerate(MEASUREMENTS):
+        with scratch_folder(args) as scratch:
+            setting = BenchSetting.quick(scratch) if args.quick else BenchSetting(args.rows, scratch)
+            result.add({**({} if number else {"rows": setting.rows}), **measure(setting)})
+    console().print(figures_table(result.figures))
+    return 0
+
+
+BENCHMARK = Benchmark(_options, _run, lambda args: "exchange")
