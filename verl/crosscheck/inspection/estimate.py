@@ -25,7 +25,7 @@ PORTABLE_BYTES = 4
 """Bytes of a portable one: float32 weights alone."""
 
 ROLLOUT_BYTES = 11
-"""Bytes of a rollout for each token of prompt and response, text alone; 10.3 measured by `bench_exchange.py`."""
+"""Bytes of a rollout for each token of prompt and response, text alone; 10.3 measured by `scripts/bench exchange`."""
 
 _MAX_HEADER_BYTES = 100_000_000
 _ITEMSIZE = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
