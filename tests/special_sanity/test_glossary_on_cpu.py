@@ -64,7 +64,6 @@ FULL_WIDTH = re.compile(rf"{HAN}[,;:!?()]{HAN}")
 # By package of verl/crosscheck, what is still to be replaced there. The list only shrinks: a word that is gone from a
 # package has to be taken off.
 KNOWN: set[tuple[str, str]] = {
-    ("recipe", "accuse"),
     ("recipe", "limit"),
     ("cli", "limit"),
     ("cli", "no fault seen"),
