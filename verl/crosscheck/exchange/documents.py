@@ -1,8 +1,25 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""Small JSON files of the exchange: each names its schema and version, and is refused unless it is what it says.
+"""Small JSON files of the exchange: typed, validated, each with its schema and version in it.
 
-Whoever can write in the directory could write anything, so nothing is taken from a file before it was checked.
+A document type is a subclass of `Document`; its fields are the keys of the file:
+
+    class Session(Document, frozen=True):
+        SCHEMA: ClassVar[str] = "verl-crosscheck/session"
+        id: str
+        number: Annotated[int, msgspec.Meta(ge=1)]
+        base_step: Count = 0                                    # may be missing in old files
+        reported_unix_s: Seconds = msgspec.field(name="told")   # another name on disk
+
+    publish_document(path, Session(...), replace=False)         # of `publish`
+    session = read_document(path, Session)
+
+A field may have any type that msgspec validates, other structs (plain `msgspec.Struct`, frozen) and enums included, and
+`Number` below. Keys of the file that the type does not name are ignored, so that a later version may add some. A
+document type whose module is listed in `json_schemas` gets its JSON Schema in docs/schema.
+
+Whoever can write in the directory could write anything, so nothing is taken from a file before it was checked: its
+owner, kind and size, the encoding, duplicate keys, the depth, and then each value.
 """
 
 from __future__ import annotations
@@ -11,11 +28,14 @@ import errno
 import json
 import math
 import os
+import re
 import stat
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
+
+import msgspec
 
 from verl.crosscheck.errors import DamagedError, UnreadableError
 
@@ -27,81 +47,201 @@ SAME_VERSION = "Run the same version of verl-crosscheck on both sides"
 MAX_DEPTH = 64
 """Levels of nesting; a configuration has about ten."""
 
-MAX_NUMBER = 2**63 - 1
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+"""A count, an index or a size."""
 
-Fields = Mapping[str, tuple[type, ...]]
-"""Fields that must be there, by name, with the types that their values may have. A bool is no int here; numbers are
-counts, sizes and times, never below 0."""
+Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
+if TYPE_CHECKING:
+    Number = float
+else:
+
+    class Number(float):
+        """A float that may be infinite or not a number, for which the file has `NOT_FINITE`."""
+
+
+NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+"""JSON has no such numbers: they are written as these strings, where a field is a `Number`."""
 
 _TRIES = 4
 """On network file systems a file that is replaced while it is read has to be opened again."""
 
 
+class Document(msgspec.Struct, frozen=True):
+    """Base of all document types; see above how to define one."""
+
+    SCHEMA: ClassVar[str]
+    SCHEMA_VERSION: ClassVar[int] = 1
+    COMPLETE: ClassVar[bool] = False
+    """Whether a file without one of the keys is damaged, though the type has a default for it. A struct inside a
+    document may say the same of itself."""
+
+
+D = TypeVar("D", bound=Document)
+S = TypeVar("S", bound=msgspec.Struct)
+
+
 class NotADocumentError(Exception):
-    """Why a file is not the document it should be; becomes a DamagedError by whoever knows what it is for."""
+    """A file is not the document it should be; becomes a DamagedError where it is known what it is for."""
 
 
 class _CannotReadError(NotADocumentError):
     """The file system failed."""
 
 
-def read_document(path: Path, schema: str, version: int, fields: Fields) -> dict[str, Any]:
-    """The JSON object in `path`. Fields that are not named in `fields` are kept as they are.
+def read_document(path: Path, kind: type[D]) -> D:
+    """Return the document in `path`.
 
     Raises:
         FileNotFoundError: there is none.
         UnreadableError: the file system failed.
         DamagedError: it is not JSON, of another schema or version, not this user's, or a field is missing or of another
-            type. Names the path, what was expected and what was found.
+            type. Names the path, the field, what was expected and what was found.
     """
     try:
-        return parse_document(path, schema, version, fields)
+        return parse_document(path, kind)
     except _CannotReadError as e:
         raise UnreadableError(f"{path} {e}. Nothing of it was used") from None
     except NotADocumentError as e:
         raise DamagedError(f"{path} {e}. Nothing of it was used") from None
 
 
-def parse_document(path: Path, schema: str, version: int, fields: Fields) -> dict[str, Any]:
+def parse_document(path: Path, kind: type[D]) -> D:
     """As `read_document`, for callers that word the error themselves.
 
     Raises:
         FileNotFoundError: there is none.
         NotADocumentError: see `read_document`.
     """
-    content = _content(path)
-    data = _parsed(content)
-    if not isinstance(data, dict) or data.get("schema") != schema:
+    data = _parsed(_content(path))
+    if not isinstance(data, dict) or data.get("schema") != kind.SCHEMA:
         found = data.get("schema") if isinstance(data, dict) else type(data).__name__
-        raise NotADocumentError(f"is not of the schema {schema!r} (found {found!r})")
-    found = data.get("schema_version")
-    if type(found) is not int or found != version:
-        raise NotADocumentError(f"has schema version {found!r}, expected {version}. {SAME_VERSION}")
-    for name, types in fields.items():
-        if name not in data:
-            raise NotADocumentError(f"has no field {name!r}")
-        if not fits(data[name], types):
-            expected = " or ".join("null" if kind is type(None) else kind.__name__ for kind in types)
-            below = " of at least 0" if {int, float}.intersection(types) else ""
-            raise NotADocumentError(f"has {data[name]!r:.100} in field {name!r}, expected {expected}{below}")
-    return data
+        raise NotADocumentError(f"is not of the schema {kind.SCHEMA!r} (found {found!r})")
+    version = data.get("schema_version")
+    if type(version) is not int or version != kind.SCHEMA_VERSION:
+        raise NotADocumentError(f"has schema version {version!r}, expected {kind.SCHEMA_VERSION}. {SAME_VERSION}")
+    return struct_of(data, kind)
 
 
-def fits(value: Any, types: tuple[type, ...]) -> bool:
-    """Whether a field, see `Fields`, may have the value."""
-    if type(value) not in types:
-        return False
-    return isinstance(value, bool) or not isinstance(value, int | float) or 0 <= value <= MAX_NUMBER
+def struct_of(data: Any, kind: type[S]) -> S:
+    """Return parsed JSON as the struct that it should be.
+
+    Raises:
+        NotADocumentError: a field is missing or of another type; reads well behind the name of what holds it.
+    """
+    try:
+        found = msgspec.convert(data, kind, dec_hook=_number)
+    except msgspec.ValidationError as e:
+        raise NotADocumentError(_complaint(str(e), data, kind)) from None
+    _require_complete(data, kind, "")
+    return found
+
+
+def plain(struct: msgspec.Struct) -> dict[str, Any]:
+    """Return a struct as strict JSON: dicts, lists, text, numbers, null; a document with its schema and version."""
+    content: dict[str, Any] = _strict(msgspec.to_builtins(struct, enc_hook=float))
+    if not isinstance(struct, Document):
+        return content
+    return {"schema": struct.SCHEMA, "schema_version": struct.SCHEMA_VERSION, **content}
+
+
+def json_schema(kind: type[Document]) -> dict[str, Any]:
+    """Return the JSON Schema of a document type."""
+    (_,), parts = msgspec.json.schema_components([kind], schema_hook=_number_schema, ref_template="#/$defs/{name}")
+    own = parts.pop(kind.__name__)
+    own["properties"] = {
+        "schema": {"const": kind.SCHEMA},
+        "schema_version": {"const": kind.SCHEMA_VERSION},
+        **own["properties"],
+    }
+    own["required"] = ["schema", "schema_version", *own.get("required", [])]
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": kind.SCHEMA}
+    return {**head, **own, **({"$defs": parts} if parts else {})}
+
+
+def _require_complete(data: Mapping[str, Any], kind: type[msgspec.Struct], at: str) -> None:
+    """Raise unless every key is there that a type with `COMPLETE` names, whatever default it has for who makes one."""
+    for field in msgspec.structs.fields(kind):
+        name = field.encode_name
+        if getattr(kind, "COMPLETE", False) and name not in data:
+            raise NotADocumentError(f"has no field {at + name!r}")
+        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct) and name in data:
+            _require_complete(data[name], field.type, f"{at}{name}.")
+
+
+def _number(kind: type, value: Any) -> Any:
+    if kind is not Number or isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError("Expected `number`")
+    if isinstance(value, str) and value not in NOT_FINITE:
+        raise ValueError("Expected `number`")
+    return Number(NOT_FINITE[value] if isinstance(value, str) else value)
+
+
+def _number_schema(kind: type) -> dict[str, Any]:
+    if kind is not Number:
+        raise NotImplementedError(kind)
+    return {"anyOf": [{"type": "number"}, {"enum": list(NOT_FINITE)}]}
+
+
+def _strict(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _strict(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_strict(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+_COMPLAINT = re.compile(r"(?P<what>.*?)(?: - at (?:`key` in )?`[$](?P<at>[^`]*)`)?", re.DOTALL)
+_OUR_WORDS = {"`object": "`dict", "`array": "`list", " | ": " or ", "`": ""}
+
+
+def _complaint(message: str, data: Any, kind: type) -> str:
+    """What msgspec found, with the value in question and the allowed ones, neither of which it names."""
+    match = _COMPLAINT.fullmatch(message)
+    assert match is not None  # the expression takes any text
+    what, at = match["what"], match["at"] or ""
+    if missing := re.fullmatch(r"Object missing required field `(.*)`", what):
+        return f"has no field {(at + '.' + missing[1]).lstrip('.')!r}"
+    expected = re.sub(r", got `.*`$", "", what).removeprefix("Expected ")
+    for theirs, ours in _OUR_WORDS.items():
+        expected = expected.replace(theirs, ours)
+    expected = re.sub(r"(int.*) >= 0$", r"\1 of at least 0", expected)
+    found, allowed = _follow(data, msgspec.inspect.type_info(kind), at)
+    if what.startswith("Invalid enum value") and allowed:
+        expected = f"one of {', '.join(map(str, allowed))}"
+    return f"has {found!r:.100} in field {at.lstrip('.')!r}, expected {expected}"
+
+
+def _follow(data: Any, info: Any, at: str) -> tuple[Any, list[Any]]:
+    """The value at a path of msgspec's, or the dict that holds it, and the values that its type allows if they are few.
+
+    For a value of a dict msgspec writes `[...]` in place of the key.
+    """
+    for name, index in re.findall(r"[.]([^.[]+)|\[([^]]*)\]", at):
+        for each in getattr(info, "types", (info,)):
+            parts = {field.encode_name: field.type for field in getattr(each, "fields", ())}
+            parts[index] = getattr(each, "item_type", None) or getattr(each, "value_type", None)
+            info = parts.get(name or index) or info
+        if index == "...":
+            break
+        data = data[name] if name else data[int(index)]
+    for each in getattr(info, "types", (info,)):
+        if isinstance(each, msgspec.inspect.EnumType):
+            return data, [member.value for member in each.cls]
+        if isinstance(each, msgspec.inspect.LiteralType):
+            return data, list(each.values)
+    return data, []
 
 
 def _parsed(content: bytes) -> Any:
-    """JSON as the standard has it, which Python's parser takes more than."""
+    """Parse strict JSON. msgspec's own parser takes duplicate keys, Python's takes NaN and more beside."""
     try:
         text = content.decode("utf-8")
         data = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_number, parse_float=_finite)
         if "\\u" in text:
-            json.dumps(data, ensure_ascii=False).encode("utf-8")  # halves of letters could not even be printed
+            json.dumps(data, ensure_ascii=False).encode("utf-8")  # a lone surrogate could not even be printed
     except (ValueError, RecursionError) as e:
         raise NotADocumentError(f"is not JSON ({_reason(e)})") from None
     level = [data]
@@ -140,7 +280,7 @@ def _content(path: Path) -> bytes:
 
 
 class _StaleError(Exception):
-    """What was opened is no longer what has the name."""
+    """The file that was opened is no longer the one of that name."""
 
 
 def _content_once(path: Path) -> bytes:

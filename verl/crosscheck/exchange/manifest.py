@@ -4,36 +4,28 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
-from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, ClassVar
 
 from verl.crosscheck.errors import DamagedError
 from verl.crosscheck.exchange import layout
-from verl.crosscheck.exchange.documents import NotADocumentError, parse_document
-
-SCHEMA = "verl-crosscheck/ckpt"
-SCHEMA_VERSION = 1
+from verl.crosscheck.exchange.documents import Count, Document, NotADocumentError, parse_document
 
 
-@dataclass(frozen=True)
-class Manifest:
-    """Mirrors the file. `files` maps names relative to the folder, with forward slashes, to sizes in bytes."""
+class Manifest(Document, frozen=True):
+    """What a complete checkpoint folder holds.
 
-    schema: str
-    schema_version: int
+    Args:
+        about: what the checkpoint is and what it belongs to.
+        files: sizes in bytes by names relative to the folder, with forward slashes.
+    """
+
+    SCHEMA: ClassVar[str] = "verl-crosscheck/ckpt"
+
     about: dict[str, Any]
-    files: dict[str, int]
-
-    @classmethod
-    def of(cls, about: dict[str, object], sizes: dict[str, int]) -> Manifest:
-        return cls(SCHEMA, SCHEMA_VERSION, dict(about), dict(sizes))
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self), indent=1, ensure_ascii=False)
+    files: dict[str, Count]
 
 
 def read_checked(folder: Path) -> Manifest:
@@ -66,15 +58,14 @@ def read_manifest(folder: Path) -> Manifest:
     """
     path = folder / layout.MANIFEST
     try:
-        data = parse_document(path, SCHEMA, SCHEMA_VERSION, {"about": (dict,), "files": (dict,)})
+        manifest = parse_document(path, Manifest)
     except FileNotFoundError:
         raise _damaged(folder, f"it has no {path.name}, so its save was never completed") from None
     except NotADocumentError as e:
         raise _damaged(folder, f"{path.name} {e}") from None
-    files = data["files"]
-    if not files or not all(type(size) is int and size >= 0 for size in files.values()):
-        raise _damaged(folder, f"{path.name} lists no files, or sizes that are none")
-    return Manifest(SCHEMA, SCHEMA_VERSION, data["about"], files)
+    if not manifest.files:
+        raise _damaged(folder, f"{path.name} lists no files")
+    return manifest
 
 
 def _check_file(folder: Path, name: str, size_bytes: int) -> None:

@@ -22,6 +22,7 @@ from typing import Any, BinaryIO
 
 from verl.crosscheck.errors import PublishError
 from verl.crosscheck.exchange import filesystem, layout
+from verl.crosscheck.exchange.documents import Document, plain
 from verl.crosscheck.exchange.manifest import Manifest
 
 
@@ -72,6 +73,11 @@ def publish_json(final: Path, document: Mapping[str, Any], *, replace: bool, dur
     publish_file(final, lambda file: file.write(content), replace=replace, durable=durable)
 
 
+def publish_document(final: Path, document: Document, *, replace: bool, durable: bool = True) -> None:
+    """Make the small file `final` out of a document. Raises as `publish_json`."""
+    publish_json(final, plain(document), replace=replace, durable=durable)
+
+
 def publish_folder(final: Path, fill: Callable[[Path], object], about: dict[str, object]) -> int:
     """Make the folder `final` out of the files that `fill` puts into the folder it is given. Returns their bytes.
 
@@ -96,7 +102,7 @@ def publish_folder(final: Path, fill: Callable[[Path], object], about: dict[str,
             raise PublishError(f"{final} was not published: the save wrote a {layout.MANIFEST} of its own")
         if not sizes:
             raise PublishError(f"{final} was not published: the save returned without an error and wrote no file")
-        _write_manifest(stage / layout.MANIFEST, Manifest.of(about, sizes))
+        _write_manifest(stage / layout.MANIFEST, Manifest(about, sizes))
         for folder in sorted({stage, *(path for path in stage.rglob("*") if path.is_dir())}):
             disk.flush_path(folder)
         rename_new_folder(stage, final)
@@ -150,7 +156,7 @@ def _removed_on_error(stage: Path) -> Iterator[None]:
 def _write_manifest(path: Path, manifest: Manifest) -> None:
     disk = filesystem.active()
     with disk.create(path) as file:
-        file.write(manifest.to_json().encode())
+        file.write(json.dumps(plain(manifest), indent=1, ensure_ascii=False).encode())
         file.flush()
         disk.flush(file.fileno())
 

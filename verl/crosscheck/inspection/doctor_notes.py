@@ -10,24 +10,19 @@ from __future__ import annotations
 
 import pwd
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from verl.crosscheck.errors import DamagedError
 from verl.crosscheck.exchange import filesystem
-from verl.crosscheck.exchange.documents import read_document
+from verl.crosscheck.exchange.documents import Document, read_document
 from verl.crosscheck.exchange.layout import STAGING_PREFIX, Layout
-from verl.crosscheck.exchange.publish import publish_json
+from verl.crosscheck.exchange.publish import publish_document
 from verl.crosscheck.inspection.directory_contents import names_in
 
-SCHEMA = "verl-crosscheck/doctor-note"
-SCHEMA_VERSION = 1
 
-_FIELDS = {"host": (str,), "visit": (str,), "told": (str,), "file_system": (str,), "seen": (dict,)}
-
-
-@dataclass(frozen=True)
-class Note:
+class Note(Document, frozen=True):
     """What one host left.
 
     Args:
@@ -36,6 +31,8 @@ class Note:
         file_system: kind and source of the file system as that host sees it.
         seen: visits of other hosts that it found, by host.
     """
+
+    SCHEMA: ClassVar[str] = "verl-crosscheck/doctor-note"
 
     host: str
     visit: str
@@ -93,19 +90,16 @@ def leave_note(places: Layout, note: Note) -> None:
     """
     with suppress(FileExistsError):
         filesystem.active().mkdir(places.doctor)
-    document = {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, **asdict(note)}
-    publish_json(places.doctor_note(note.host), document, replace=True)
+    publish_document(places.doctor_note(note.host), note, replace=True)
 
 
 def _read(path: Path) -> tuple[Note | None, str]:
     try:
-        data = read_document(path, SCHEMA, SCHEMA_VERSION, _FIELDS)
+        return read_document(path, Note), ""
     except FileNotFoundError:
         return None, "it is gone"
     except DamagedError as e:
         return None, str(e)
-    return Note(**{name: data[name] for name in _FIELDS}), ""
-
 
 def _user(number: int) -> str:
     try:

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from verl.crosscheck.agreement.compare import flatten
 from verl.crosscheck.errors import DirectoryError
@@ -116,13 +118,13 @@ def run_facts(path: Path) -> RunFacts:
     """What a run wrote of itself. Raises DamagedError."""
     names = RunNames(path)
     card, progress, end = cards.read_card(names), cards.read_progress(names), cards.read_end(names)
-    plain = asdict(card)
+    plain = msgspec.to_builtins(card)
     return RunFacts(
         path=str(path),
         settings=flatten(plain.pop("config")),
         card=plain,
-        progress=asdict(progress) if progress else None,
-        end={**asdict(end), "state": end.state.value} if end else None,
+        progress=msgspec.to_builtins(progress) if progress else None,
+        end=msgspec.to_builtins(end) if end else None,
         facts=cards.read_facts(names),
     )
 

@@ -48,7 +48,7 @@ def card_of(config: Any, mode: ShareMode) -> Card:
     return Card(
         run_id=secrets.token_hex(8),
         session_id="",
-        mode=mode.value,
+        mode=mode,
         host=socket.gethostname(),
         process=this_process(),
         started=time.strftime("%Y-%m-%d %H:%M:%S %z"),

@@ -11,21 +11,33 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from omegaconf import OmegaConf
 
 from verl.crosscheck.errors import PublishError, ResumeError
-from verl.crosscheck.exchange.documents import read_document
+from verl.crosscheck.exchange.documents import Count, Document, read_document
 from verl.crosscheck.exchange.layout import CHECKPOINT_MARK
-from verl.crosscheck.exchange.publish import publish_json
+from verl.crosscheck.exchange.publish import publish_document
 from verl.crosscheck.exchange.session.cards import Start
-
-SCHEMA = "verl-crosscheck/mark"
-SCHEMA_VERSION = 1
 
 _TRACKER = "latest_checkpointed_iteration.txt"
 _STEP = re.compile(r"global_step_([0-9]+)")
+
+
+class CheckpointMark(Document, frozen=True):
+    """Where in the exchange a run's own checkpoint was saved.
+
+    Args:
+        session: id of the session.
+        calls, updates: indexes of the next rollout and of the next exchanged checkpoint.
+    """
+
+    SCHEMA: ClassVar[str] = "verl-crosscheck/mark"
+
+    session: str
+    calls: Count
+    updates: Count
 
 
 def start_of(config: Any) -> Start:
@@ -40,12 +52,10 @@ def start_of(config: Any) -> Start:
         return Start()
     global_step = int(step.group(1))
     try:
-        mark = read_document(
-            folder / CHECKPOINT_MARK, SCHEMA, SCHEMA_VERSION, {"session": (str,), "calls": (int,), "updates": (int,)}
-        )
+        mark = read_document(folder / CHECKPOINT_MARK, CheckpointMark)
     except FileNotFoundError:  # saved without a cross-check
         return Start(global_step)
-    return Start(global_step, mark["calls"], mark["updates"], mark["session"])
+    return Start(global_step, mark.calls, mark.updates, mark.session)
 
 
 def mark_checkpoint(folder: Path, session: str, calls: int, updates: int) -> None:
@@ -58,11 +68,10 @@ def mark_checkpoint(folder: Path, session: str, calls: int, updates: int) -> Non
     Raises:
         PublishError: it could not be written.
     """
-    mark = {"session": session, "calls": calls, "updates": updates}
     path = folder / CHECKPOINT_MARK
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        publish_json(path, {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, **mark}, replace=True)
+        publish_document(path, CheckpointMark(session, calls, updates), replace=True)
     except OSError as e:
         raise PublishError(
             f"{path} could not be written ({e.strerror}), so a run resumed from that checkpoint would not know where "

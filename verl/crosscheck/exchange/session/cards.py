@@ -12,23 +12,22 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from verl.crosscheck.errors import CrossCheckError, DamagedError
+import msgspec
+
+from verl.crosscheck.errors import CrossCheckError
 from verl.crosscheck.exchange import filesystem
-from verl.crosscheck.exchange.documents import Fields, fits, read_document
+from verl.crosscheck.exchange.documents import Count, D, Document, Seconds, read_document
 from verl.crosscheck.exchange.layout import RunNames
-from verl.crosscheck.exchange.publish import publish_json
+from verl.crosscheck.exchange.publish import publish_document
+from verl.crosscheck.settings import ShareMode
 
-SCHEMA_VERSION = 1
 MAX_MESSAGE_CHARS = 4000
 END_RESERVE_BYTES = 64 * 1024
 """More than the longest `end.json`, in blocks of any usual size, with the folder that grows by its names."""
-
-_NUMBER_OR_NULL = (int, type(None))
 
 
 class EndState(str, Enum):
@@ -42,8 +41,7 @@ class EndState(str, Enum):
     """Somebody stopped it."""
 
 
-@dataclass(frozen=True)
-class Start:
+class Start(msgspec.Struct, frozen=True):
     """Where in the exchange a run begins.
 
     Args:
@@ -52,18 +50,18 @@ class Start:
         session: id of the session that it goes on with; None if it begins one, or joins one from its beginning.
     """
 
-    global_step: int = 0
-    calls: int = 0
-    updates: int = 0
+    COMPLETE: ClassVar[bool] = True
+
+    global_step: Count = 0
+    calls: Count = 0
+    updates: Count = 0
     session: str | None = None
 
 
-@dataclass(frozen=True)
-class Card:
+class Card(Document, frozen=True):
     """Who a run is. Written once, before anything else of it is visible.
 
     Args:
-        mode: "ckpt" or "rollout".
         process: what identifies its main program on its host: pid, start, boot and pid namespace; see `processes`.
         started: wall-clock time of its host, for people; never compared.
         others_before: number of the last run of the other mode in the session that was over when this one began: it is
@@ -71,18 +69,20 @@ class Card:
         config: its resolved configuration without secrets.
     """
 
+    SCHEMA: ClassVar[str] = "verl-crosscheck/card"
+
     run_id: str
     session_id: str
-    mode: str
+    mode: ShareMode
     host: str
     process: dict[str, Any]
     started: str
     versions: dict[str, str]
     device: str
-    world_size: int
+    world_size: Count
     strategy: str
     start: Start
-    others_before: int
+    others_before: Count
     config: dict[str, Any]
 
     @property
@@ -91,8 +91,7 @@ class Card:
         return f"run {self.run_id[:8]} (mode {self.mode}, {self.host}, pid {self.process.get('pid')}, {self.started})"
 
 
-@dataclass(frozen=True)
-class Progress:
+class Progress(Document, frozen=True):
     """What a run is doing.
 
     Args:
@@ -104,37 +103,42 @@ class Progress:
             that lets the writer delete.
         reports: grows with every report, so that two equal ones differ.
         facts: whether `facts.json` was written before.
-        told: wall-clock seconds of its host, for people; never compared.
+        reported_unix_s: wall-clock seconds of its host, for people; never compared.
     """
 
+    SCHEMA: ClassVar[str] = "verl-crosscheck/progress"
+    COMPLETE: ClassVar[bool] = True
+
     phase: str
-    global_step: int | None = None
-    calls: int = 0
-    updates: int = 0
-    published: dict[str, int] = field(default_factory=dict)
-    taken: dict[str, int] = field(default_factory=dict)
-    reports: int = 0
+    global_step: Count | None = None
+    calls: Count = 0
+    updates: Count = 0
+    published: dict[str, Count] = {}
+    taken: dict[str, Count] = {}
+    reports: Count = 0
     facts: bool = False
-    told: float = 0.0
+    reported_unix_s: Seconds = msgspec.field(default=0.0, name="told")
 
 
-@dataclass(frozen=True)
-class End:
+class End(Document, frozen=True):
     """How a run ended.
 
     Args:
         error: class of the error; empty if there was none.
         message: what it said, or what to know of the end.
         global_step, phase: from its last report.
-        told: wall-clock seconds of its host, for people.
+        reported_unix_s: wall-clock seconds of its host, for people.
     """
+
+    SCHEMA: ClassVar[str] = "verl-crosscheck/end"
+    COMPLETE: ClassVar[bool] = True
 
     state: EndState
     error: str = ""
     message: str = ""
-    global_step: int | None = None
+    global_step: Count | None = None
     phase: str = ""
-    told: float = 0.0
+    reported_unix_s: Seconds = msgspec.field(default=0.0, name="told")
 
     @classmethod
     def of(cls, error: BaseException | None, redact: Callable[[str], str] = str) -> End:
@@ -160,90 +164,49 @@ def _text_of(error: BaseException) -> str:
         return f"(it cannot say what it is: {type(e).__name__})"
 
 
-_CARD: Fields = {
-    "run_id": (str,),
-    "session_id": (str,),
-    "mode": (str,),
-    "host": (str,),
-    "process": (dict,),
-    "started": (str,),
-    "versions": (dict,),
-    "device": (str,),
-    "world_size": (int,),
-    "strategy": (str,),
-    "start": (dict,),
-    "others_before": (int,),
-    "config": (dict,),
-}
-_START: Fields = {"global_step": (int,), "calls": (int,), "updates": (int,), "session": (str, type(None))}
-_PROGRESS: Fields = {
-    "phase": (str,),
-    "global_step": _NUMBER_OR_NULL,
-    "calls": (int,),
-    "updates": (int,),
-    "published": (dict,),
-    "taken": (dict,),
-    "reports": (int,),
-    "facts": (bool,),
-    "told": (float, int),
-}
-_END: Fields = {
-    "state": (str,),
-    "error": (str,),
-    "message": (str,),
-    "global_step": _NUMBER_OR_NULL,
-    "phase": (str,),
-    "told": (float, int),
-}
+class Facts(Document, frozen=True):
+    """What only the trainer of a run knows of its model, tokenizer and data."""
+
+    SCHEMA: ClassVar[str] = "verl-crosscheck/facts"
+
+    facts: dict[str, Any]
 
 
 def write_card(run: RunNames, card: Card) -> None:
-    publish_json(run.card, _document("card", asdict(card)), replace=False)
+    publish_document(run.card, card, replace=False)
 
 
 def read_card(run: RunNames) -> Card:
     """Raises FileNotFoundError, or DamagedError with the path and what is wrong."""
-    data = read_document(run.card, _schema("card"), SCHEMA_VERSION, _CARD)
-    start = data["start"]
-    wrong = [name for name, types in _START.items() if not fits(start.get(name, ...), types)]
-    if wrong or data["mode"] not in ("ckpt", "rollout"):
-        raise DamagedError(f"{run.card} has no valid {wrong[0] if wrong else 'mode'}. Nothing of it was used")
-    known = {name: start[name] for name in _START}
-    return Card(**{**_known(Card, data), "start": Start(**known)})
+    return read_document(run.card, Card)
 
 
 def write_progress(run: RunNames, progress: Progress) -> None:
-    """Not flushed to the disk: what a lost node forgets is told again by the next report, or not needed."""
-    publish_json(run.progress, _document("progress", asdict(progress)), replace=True, durable=False)
+    """Not flushed to the disk: what a lost node forgets comes again with the next report, or is not needed."""
+    publish_document(run.progress, progress, replace=True, durable=False)
 
 
 def read_progress(run: RunNames) -> Progress | None:
     """None if there is none yet. Raises DamagedError."""
-    try:
-        data = read_document(run.progress, _schema("progress"), SCHEMA_VERSION, _PROGRESS)
-    except FileNotFoundError:
-        return None
-    for name in ("published", "taken"):
-        if not all(fits(count, (int,)) for count in data[name].values()):
-            raise DamagedError(f"{run.progress} has counts that are none in {name!r}. Nothing of it was used")
-    return Progress(**_known(Progress, data))
+    return _if_there(run.progress, Progress)
 
 
 def write_end(run: RunNames, end: End) -> bool:
-    """Whether this was the first word on it: a later one changes nothing. On a full disk it takes the reserve.
+    """Write how a run ended, unless that has been written. On a full disk the file takes the place of the reserve.
+
+    Returns whether it was written now.
 
     Raises:
         OSError: the file system's own.
     """
-    document = _document("end", {**asdict(end), "state": end.state.value})
     try:
         try:
-            publish_json(run.end, document, replace=False)
+            publish_document(run.end, end, replace=False)
         except OSError as e:
             if e.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             filesystem.active().unlink(run.reserve)
-            publish_json(run.end, document, replace=False)
+            publish_document(run.end, end, replace=False)
     except CrossCheckError:
         return False
     return True
@@ -251,28 +214,24 @@ def write_end(run: RunNames, end: End) -> bool:
 
 def read_end(run: RunNames) -> End | None:
     """None if it has not ended. Raises DamagedError."""
-    try:
-        data = read_document(run.end, _schema("end"), SCHEMA_VERSION, _END)
-    except FileNotFoundError:
-        return None
-    try:
-        state = EndState(data["state"])
-    except ValueError:
-        raise DamagedError(f"{run.end} says {data['state']!r:.40}, which is no way to end") from None
-    return End(**{**_known(End, data), "state": state})
+    return _if_there(run.end, End)
 
 
 def write_facts(run: RunNames, facts: Mapping[str, Any]) -> None:
-    publish_json(run.facts, _document("facts", {"facts": dict(facts)}), replace=True)
+    publish_document(run.facts, Facts(dict(facts)), replace=True)
 
 
 def read_facts(run: RunNames) -> dict[str, Any] | None:
     """None if there are none. Raises DamagedError."""
+    found = _if_there(run.facts, Facts)
+    return None if found is None else found.facts
+
+
+def _if_there(path: Path, kind: type[D]) -> D | None:
     try:
-        facts: dict[str, Any] = read_document(run.facts, _schema("facts"), SCHEMA_VERSION, {"facts": (dict,)})["facts"]
+        return read_document(path, kind)
     except FileNotFoundError:
         return None
-    return facts
 
 
 def read_heartbeat(run: RunNames) -> bytes:
@@ -297,15 +256,3 @@ def read_pulse(path: Path, size_bytes: int = 8192) -> bytes:
         return b""
     finally:
         os.close(descriptor)
-
-
-def _schema(part: str) -> str:
-    return f"verl-crosscheck/{part}"
-
-
-def _document(part: str, content: Mapping[str, Any]) -> dict[str, Any]:
-    return {"schema": _schema(part), "schema_version": SCHEMA_VERSION, **content}
-
-
-def _known(kind: Any, data: Mapping[str, Any]) -> dict[str, Any]:
-    return {each.name: data[each.name] for each in fields(kind)}

@@ -15,32 +15,43 @@ import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, ClassVar
+
+import msgspec
+from msgspec.structs import replace
 
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.errors import DamagedError, DirectoryError, PublishError, ResumeError, SessionError
 from verl.crosscheck.exchange import filesystem, layout
-from verl.crosscheck.exchange.documents import read_document
+from verl.crosscheck.exchange.documents import Count, Document, read_document
 from verl.crosscheck.exchange.layout import Layout, RunNames
-from verl.crosscheck.exchange.publish import publish_json, rename_new_folder
+from verl.crosscheck.exchange.publish import publish_document, rename_new_folder
 from verl.crosscheck.exchange.session import cards
 from verl.crosscheck.exchange.session.cards import Card, End, EndState, Start
 from verl.crosscheck.exchange.session.peer import newest_run
 from verl.crosscheck.exchange.session.processes import is_running
 from verl.crosscheck.settings import HEARTBEAT_INTERVAL_S
 
-SCHEMA = "verl-crosscheck/session"
-SCHEMA_VERSION = 1
 OTHER = {"ckpt": "rollout", "rollout": "ckpt"}
 WRITES = {"ckpt": "rollout", "rollout": "ckpt"}
 """The kind of artefact that a run of a mode writes, alone."""
 
-_FIELDS = {"id": (str,), "number": (int,), "base_step": (int,)}
 _ATTEMPTS = 20
 _LONGEST_PAUSE_S = 5.0
 """Between attempts; together they outlast the minute for which a network file system may show an old listing."""
 _WATCH_EVERY_S = 1.0
+
+
+class SessionFile(Document, frozen=True):
+    """`session.json`: the number counts from 1, and so many steps were done before the session."""
+
+    SCHEMA: ClassVar[str] = "verl-crosscheck/session"
+
+    id: str
+    number: Annotated[int, msgspec.Meta(ge=1)]
+    base_step: Count
 
 
 @dataclass(frozen=True)
@@ -124,10 +135,8 @@ def read_session(folder: Path) -> Session:
         FileNotFoundError: there is none.
         DamagedError: it is not what it should be.
     """
-    data = read_document(folder / layout.SESSION, SCHEMA, SCHEMA_VERSION, _FIELDS)
-    if data["number"] == 0:
-        raise DamagedError(f"{folder / layout.SESSION} has the number 0, expected 1 or more. Nothing of it was used")
-    return Session(data["number"], data["id"], data["base_step"], folder)
+    found = read_document(folder / layout.SESSION, SessionFile)
+    return Session(found.number, found.id, found.base_step, folder)
 
 
 def sessions(root: Path) -> list[Session]:
@@ -323,10 +332,7 @@ def _begin(root: Path, before: Session | None, card: Card) -> RunSlot:
     place = RunSlot(root, session, card.mode, 1, card.run_id)
     disk = filesystem.active()
     with _prepared(session.folder) as stage:
-        document = {"id": session.id, "number": number, "base_step": base_step}
-        publish_json(
-            stage / layout.SESSION, {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, **document}, replace=False
-        )
+        publish_document(stage / layout.SESSION, SessionFile(session.id, number, base_step), replace=False)
         disk.mkdir(layout.runs_folder(stage))
         run = layout.run_folder(stage, card.mode, 1)
         disk.mkdir(run)

@@ -7,9 +7,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.errors import DamagedError, DirectoryError, PublishError, SessionError
@@ -60,7 +61,7 @@ class OwnRun:
             DirectoryError: the directory is gone.
         """
         self._progress = replace(
-            self._progress, phase=phase, reports=self._progress.reports + 1, told=time.time(), **changes
+            self._progress, phase=phase, reports=self._progress.reports + 1, reported_unix_s=time.time(), **changes
         )
         with self._told():
             cards.write_progress(self.place.names, self._progress)
@@ -88,7 +89,7 @@ class OwnRun:
             last = None
         step, phase = (last.global_step, last.phase) if last else (None, "starting")
         end = End.of(error, self._redact)
-        end = replace(end, global_step=step, phase=phase, told=time.time())
+        end = replace(end, global_step=step, phase=phase, reported_unix_s=time.time())
         try:
             cards.write_end(self.place.names, end)
         except OSError:
