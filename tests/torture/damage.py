@@ -20,21 +20,24 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import msgspec
+
 from torture import toy
 from torture.fake_run import Disturbance, FakeEngine, RunPlan, prompts
 from torture.toy import Course
 from verl.crosscheck.clock import ManualClock
 from verl.crosscheck.errors import CrossCheckError
 from verl.crosscheck.exchange.directory import require_own_file
-from verl.crosscheck.exchange.documents import MAX_SIZE_BYTES
+from verl.crosscheck.exchange.documents import MAX_SIZE_BYTES, Document
 from verl.crosscheck.exchange.layout import CHECKPOINT_MARK, MANIFEST, SESSION, RunNames
-from verl.crosscheck.exchange.manifest import read_checked
-from verl.crosscheck.exchange.publish import publish_folder, publish_json
+from verl.crosscheck.exchange.manifest import Manifest, read_checked
+from verl.crosscheck.exchange.publish import publish_document, publish_folder
 from verl.crosscheck.exchange.session import cards, claim
 from verl.crosscheck.exchange.session.cards import Card, End, EndState, Progress, Start
 from verl.crosscheck.run import resuming
 from verl.crosscheck.run.acceptance import require_same_update
 from verl.crosscheck.run.indexing import CallIndex
+from verl.crosscheck.run.resuming import CheckpointMark
 from verl.crosscheck.run.rollouts import identify_call, load_rollout, save_rollout
 from verl.utils.share_data import ShareDataTest
 
@@ -56,7 +59,7 @@ class Kind:
         path: a good one.
         read: reads it as a run would, and raises if it is not as it should be.
         named: what the error must name.
-        fields: of its top level, with the types that their values may have; empty if it is no JSON.
+        document: its type; None if it is no JSON.
         more: damages that only this kind can have, by name.
     """
 
@@ -64,7 +67,7 @@ class Kind:
     path: Path
     read: Callable[[], object]
     named: Path
-    fields: Mapping[str, tuple[type, ...]] = field(default_factory=dict)
+    document: type[Document] | None = None
     more: Mapping[str, Damage] = field(default_factory=dict)
 
 
@@ -88,14 +91,14 @@ def _run_files(folder: Path) -> list[Kind]:
     cards.write_progress(names, Progress("training", 3, 3, 2, {"rollout": 3}, {"ckpt": 2}, 7, True, 1.5))
     cards.write_end(names, End(EndState.FAILED, "ValueError", "boom", 3, "training", 1.5))
     return [
-        Kind("card", names.card, lambda: cards.read_card(names), names.card, cards._CARD, _card_damages()),
-        Kind("facts", names.facts, lambda: cards.read_facts(names), names.facts, {"facts": (dict,)}),
+        Kind("card", names.card, lambda: cards.read_card(names), names.card, Card, _card_damages()),
+        Kind("facts", names.facts, lambda: cards.read_facts(names), names.facts, cards.Facts),
         Kind(
             "progress",
             names.progress,
             lambda: cards.read_progress(names),
             names.progress,
-            cards._PROGRESS,
+            Progress,
             _counts_damages(),
         ),
         Kind(
@@ -103,7 +106,7 @@ def _run_files(folder: Path) -> list[Kind]:
             names.end,
             lambda: cards.read_end(names),
             names.end,
-            cards._END,
+            End,
             {"unknown state": changed(state="asleep")},
         ),
     ]
@@ -111,11 +114,10 @@ def _run_files(folder: Path) -> list[Kind]:
 
 def _session(folder: Path) -> Kind:
     folder.mkdir()
-    document = {"schema": claim.SCHEMA, "schema_version": claim.SCHEMA_VERSION}
-    publish_json(folder / SESSION, {**document, "id": "s" * 16, "number": 1, "base_step": 0}, replace=False)
+    publish_document(folder / SESSION, claim.SessionFile("s" * 16, 1, 0), replace=False)
     more = {"number below 1": changed(number=0), "number below 0": changed(number=-1), "step": changed(base_step=-1)}
     path = folder / SESSION
-    return Kind("session", path, lambda: claim.read_session(folder), path, claim._FIELDS, more)
+    return Kind("session", path, lambda: claim.read_session(folder), path, claim.SessionFile, more)
 
 
 def _mark(folder: Path) -> Kind:
@@ -125,9 +127,8 @@ def _mark(folder: Path) -> Kind:
     resuming.mark_checkpoint(checkpoint, "s" * 16, 3, 2)
     (own / "latest_checkpointed_iteration.txt").write_text("2")
     path, config = checkpoint / CHECKPOINT_MARK, plan.config()
-    fields = {"session": (str,), "calls": (int,), "updates": (int,)}
     more = {"calls below 0": changed(calls=-1), "updates below 0": changed(updates=-1)}
-    return Kind("mark", path, lambda: resuming.start_of(config), path, fields, more)
+    return Kind("mark", path, lambda: resuming.start_of(config), path, CheckpointMark, more)
 
 
 def _artefacts(folder: Path) -> list[Kind]:
@@ -147,10 +148,9 @@ def _artefacts(folder: Path) -> list[Kind]:
         require_same_update(ckpt, about, read_checked(ckpt).about, strict=True)
 
     shard = ckpt / toy.shard_names()[0]
-    fields = {"about": (dict,), "files": (dict,)}
     return [
         Kind("record", record, read_record, record, more=_record_damages(record)),
-        Kind("manifest", ckpt / MANIFEST, read_ckpt, ckpt, fields, _manifest_damages()),
+        Kind("manifest", ckpt / MANIFEST, read_ckpt, ckpt, Manifest, _manifest_damages()),
         Kind("checkpoint file", shard, read_ckpt, ckpt, more=_shard_damages()),
     ]
 
@@ -161,7 +161,7 @@ def _artefacts(folder: Path) -> list[Kind]:
 def damages(kind: Kind, lengths: int = LENGTHS) -> Iterator[tuple[str, Damage]]:
     """All damages that fit a kind of file, by name."""
     content = kind.path.read_bytes()
-    end = len(content) - (2 if kind.fields else 0)  # without its last line break JSON is as good as before
+    end = len(content) - (2 if kind.document else 0)  # without its last line break JSON is as good as before
     for length in sorted({0, 1, end - 1, *range(0, end, max(1, end // lengths))}):
         yield f"cut off at {length}", written(content[:length])
     yield "a folder", _as_folder
@@ -170,19 +170,20 @@ def damages(kind: Kind, lengths: int = LENGTHS) -> Iterator[tuple[str, Damage]]:
     yield "a link to nowhere", _as_broken_link
     if os.geteuid() == 0:
         yield "of another user", lambda path: os.chown(path, OTHER_USER, -1)
-    if kind.fields:
-        yield from _json_damages(kind, json.loads(content))
+    if kind.document:
+        yield from _json_damages(kind.document, json.loads(content))
     yield from kind.more.items()
 
 
-def _json_damages(kind: Kind, document: dict[str, Any]) -> Iterator[tuple[str, Damage]]:
+def _json_damages(kind: type[Document], document: dict[str, Any]) -> Iterator[tuple[str, Damage]]:
+    fields = {each.encode_name: _types(each.type) for each in msgspec.inspect.type_info(kind).fields}
     for version in (0, 2, "1", 1.0, True, None):
         yield f"schema version {version!r}", changed(schema_version=version)
     for schema in ("verl-crosscheck/other", "", None, 3):
         yield f"schema {schema!r}", changed(schema=schema)
-    for name in ("schema", "schema_version", *kind.fields):
+    for name in ("schema", "schema_version", *fields):
         yield f"without {name}", without(name)
-    for name, types in kind.fields.items():
+    for name, types in fields.items():
         yield f"{name} twice", _twice(name)
         for value in VALUES:
             if type(value) not in types:
@@ -191,6 +192,25 @@ def _json_damages(kind: Kind, document: dict[str, Any]) -> Iterator[tuple[str, D
             yield f"{name} is {value:.20}", _text(document, name, value)
     for label, content in _contents(json.dumps(document)).items():
         yield label, written(content)
+
+
+def _types(kind: msgspec.inspect.Type) -> tuple[type, ...]:
+    """The types of Python that a field's value may have after parsing."""
+    if isinstance(kind, msgspec.inspect.UnionType):
+        return tuple(found for each in kind.types for found in _types(each))
+    return _PARSED[type(kind)]
+
+
+_PARSED: dict[type[msgspec.inspect.Type], tuple[type, ...]] = {
+    msgspec.inspect.IntType: (int,),
+    msgspec.inspect.FloatType: (float, int),
+    msgspec.inspect.BoolType: (bool,),
+    msgspec.inspect.StrType: (str,),
+    msgspec.inspect.EnumType: (str,),
+    msgspec.inspect.DictType: (dict,),
+    msgspec.inspect.StructType: (dict,),
+    msgspec.inspect.NoneType: (type(None),),
+}
 
 
 def _texts(types: tuple[type, ...]) -> list[str]:
@@ -277,7 +297,7 @@ def _manifest_damages() -> dict[str, Damage]:
     found["does not list a file"] = files(lambda f: f.pop(first))
     found["of another update"] = lambda path: _edit(path, lambda data: data["about"].update(index=1))
     found["says nothing"] = changed(about={})
-    found["of a mark"] = changed(schema=resuming.SCHEMA)
+    found["of a mark"] = changed(schema=CheckpointMark.SCHEMA)
     return found
 
 

@@ -37,6 +37,9 @@ class ShareMode(str, Enum):
     CKPT = "ckpt"
     """Generates, saves its rollouts for the other run, and loads that run's actor after each own update."""
 
+    def __str__(self) -> str:
+        return self.value
+
     @classmethod
     def parse(cls, value: Any) -> ShareMode | None:
         """The mode of a configuration value; None is off.

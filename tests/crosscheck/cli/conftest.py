@@ -4,12 +4,13 @@
 
 import json
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from verl.crosscheck.cli import main
 from verl.crosscheck.clock import ManualClock

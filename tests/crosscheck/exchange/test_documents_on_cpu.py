@@ -3,17 +3,40 @@
 """Small JSON files: what they say comes back, anything else is refused with the path, never a parser's traceback."""
 
 import json
+import math
 import os
+from typing import ClassVar, Literal
 
+import msgspec
 import pytest
 
 from verl.crosscheck.errors import DamagedError
-from verl.crosscheck.exchange.documents import MAX_SIZE_BYTES, read_document
+from verl.crosscheck.exchange.documents import MAX_SIZE_BYTES, Count, Document, Number, Seconds, read_document
 from verl.crosscheck.exchange.layout import RunNames
+from verl.crosscheck.exchange.publish import publish_document
 from verl.crosscheck.exchange.session import cards
 from verl.crosscheck.exchange.session.cards import Card, End, EndState, Progress, Start
 
-FIELDS = {"name": (str,), "count": (int,), "maybe": (int, type(None))}
+
+class Inner(msgspec.Struct, frozen=True):
+    COMPLETE: ClassVar[bool] = True
+
+    state: Literal["on", "off"]
+    depth: Count = 0
+
+
+class Thing(Document, frozen=True):
+    SCHEMA: ClassVar[str] = "s"
+
+    name: str
+    count: Count
+    maybe: Count | None
+    ratios: dict[str, Number] = msgspec.field(default_factory=dict)
+    inner: tuple[Inner, ...] = ()
+    one: Inner = Inner("on")
+    seconds: Seconds = msgspec.field(default=0.0, name="told")
+
+
 GOOD = {"schema": "s", "schema_version": 1, "name": "x", "count": 3, "maybe": None}
 
 
@@ -23,7 +46,7 @@ def path(tmp_path):
 
 
 def read(path):
-    return read_document(path, "s", 1, FIELDS)
+    return read_document(path, Thing)
 
 
 def write(path, **changes):
@@ -38,9 +61,21 @@ def refuse(path, message):
     assert caught.value.__suppress_context__  # the parser's error is not shown with it
 
 
-def test_what_was_written_is_read_and_unknown_fields_are_kept(path):
+def test_what_was_written_is_read_and_unknown_fields_are_ignored(path):
     write(path, more=[1])
-    assert read(path) == {**GOOD, "more": [1]}
+    assert read(path) == Thing("x", 3, None)
+
+
+def test_every_value_comes_back_whatever_json_lacks(path):
+    thing = Thing("x", 3, None, {"a": math.inf, "b": 2.0, "c": -math.inf}, (Inner("off", 2),), seconds=1.5)
+    publish_document(path, thing, replace=False)
+    assert read(path) == thing
+    data = json.loads(path.read_text())
+    assert list(data)[:2] == ["schema", "schema_version"]
+    assert data["ratios"] == {"a": "Infinity", "b": 2.0, "c": "-Infinity"}
+    assert data["told"] == 1.5
+    write(path, ratios={"a": "NaN", "b": 1})
+    assert math.isnan(read(path).ratios["a"])
 
 
 def test_none_there_is_not_damage(path):
@@ -62,6 +97,21 @@ def test_none_there_is_not_damage(path):
         (json.dumps({**GOOD, "count": True}).encode(), "has True in field 'count', expected int"),
         (json.dumps({**GOOD, "count": 3.0}).encode(), "has 3.0 in field 'count', expected int"),
         (json.dumps({**GOOD, "maybe": "x" * 9999}).encode(), "has 'xxx.* in field 'maybe', expected int or null"),
+        (json.dumps({**GOOD, "count": -1}).encode(), "has -1 in field 'count', expected int of at least 0"),
+        (json.dumps({**GOOD, "count": 2**63}).encode(), "has 9223372036854775808 in field 'count', expected int <= 9"),
+        (json.dumps({**GOOD, "told": -0.5}).encode(), "has -0.5 in field 'told', expected float of at least 0"),
+        (
+            json.dumps({**GOOD, "ratios": {"a": "much"}}).encode(),
+            "has {'a': 'much'} in field 'ratios', expected number as each",
+        ),
+        (json.dumps({**GOOD, "ratios": [1]}).encode(), "has \\[1\\] in field 'ratios', expected dict"),
+        (json.dumps({**GOOD, "one": 3}).encode(), "has 3 in field 'one', expected dict"),
+        (json.dumps({**GOOD, "one": {"state": "on"}}).encode(), "has no field 'one.depth'"),
+        (json.dumps({**GOOD, "one": {"depth": 1}}).encode(), "has no field 'one.state'"),
+        (
+            json.dumps({**GOOD, "inner": [{"state": "half", "depth": 1}]}).encode(),
+            "has 'half' in field 'inner\\[0\\].state', expected one of off, on",
+        ),
     ],
 )
 def test_damage_is_refused_with_the_path(path, content, message):

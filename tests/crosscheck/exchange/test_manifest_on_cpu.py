@@ -57,7 +57,10 @@ DAMAGE = {
     "no files": (lambda c: edit(c, lambda d: d.pop("files")), "has no field 'files'"),
     "empty files": (lambda c: edit(c, lambda d: d.update(files={})), "lists no files"),
     "about as list": (lambda c: edit(c, lambda d: d.update(about=[])), r"has \[\] in field 'about', expected dict"),
-    "size as text": (lambda c: edit(c, lambda d: d["files"].update({"model.pt": "5"})), "sizes that are none"),
+    "size as text": (
+        lambda c: edit(c, lambda d: d["files"].update({"model.pt": "5"})),
+        "in field 'files', expected int as each value",
+    ),
     "escape": (lambda c: edit(c, lambda d: d["files"].update({"../x": 1})), "no plain name inside"),
     "absolute": (lambda c: edit(c, lambda d: d["files"].update({"/etc/passwd": 1})), "no plain name inside"),
     "folder as file": (lambda c: edit(c, lambda d: d["files"].update({"sub": 1})), "'sub' is not a regular file"),

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import click
+import msgspec
 from rich.console import Console
 from rich.text import Text
 
@@ -108,6 +109,8 @@ def print_json(facts: Any, *, indent: int | None = 1) -> None:
 
 def _plain(value: Any) -> Any:
     """`value` in terms of JSON, which knows neither NaN nor infinity: those become text."""
+    if isinstance(value, msgspec.Struct):
+        return _plain(msgspec.to_builtins(value))
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):

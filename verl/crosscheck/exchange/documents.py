@@ -30,7 +30,7 @@ import math
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
@@ -50,7 +50,8 @@ MAX_DEPTH = 64
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 """A count, an index or a size."""
 
-Seconds = Annotated[float, msgspec.Meta(ge=0)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=2**63 - 1)]
+"""A duration, or a wall-clock time since 1970."""
 
 if TYPE_CHECKING:
     Number = float
@@ -147,16 +148,30 @@ def plain(struct: msgspec.Struct) -> dict[str, Any]:
 
 def json_schema(kind: type[Document]) -> dict[str, Any]:
     """Return the JSON Schema of a document type."""
-    (_,), parts = msgspec.json.schema_components([kind], schema_hook=_number_schema, ref_template="#/$defs/{name}")
+    _, parts = msgspec.json.schema_components([kind], schema_hook=_number_schema, ref_template="#/$defs/{name}")
+    for each in _structs(msgspec.inspect.type_info(kind)):
+        if getattr(each, "COMPLETE", False):
+            parts[each.__name__]["required"] = list(parts[each.__name__]["properties"])
     own = parts.pop(kind.__name__)
     own["properties"] = {
         "schema": {"const": kind.SCHEMA},
         "schema_version": {"const": kind.SCHEMA_VERSION},
         **own["properties"],
     }
-    own["required"] = ["schema", "schema_version", *own.get("required", [])]
+    own["required"] = ["schema", "schema_version", *own["required"]]
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": kind.SCHEMA}
     return {**head, **own, **({"$defs": parts} if parts else {})}
+
+
+def _structs(info: Any) -> Iterator[type[msgspec.Struct]]:
+    """All struct types in a type."""
+    parts = [*getattr(info, "types", ()), *getattr(info, "item_types", ())]
+    parts += [getattr(info, name) for name in ("item_type", "value_type") if hasattr(info, name)]
+    if isinstance(info, msgspec.inspect.StructType):
+        yield info.cls
+        parts = [field.type for field in info.fields]
+    for part in parts:
+        yield from _structs(part)
 
 
 def _require_complete(data: Mapping[str, Any], kind: type[msgspec.Struct], at: str) -> None:
@@ -207,11 +222,12 @@ def _complaint(message: str, data: Any, kind: type) -> str:
     expected = re.sub(r", got `.*`$", "", what).removeprefix("Expected ")
     for theirs, ours in _OUR_WORDS.items():
         expected = expected.replace(theirs, ours)
-    expected = re.sub(r"(int.*) >= 0$", r"\1 of at least 0", expected)
+    expected = re.sub(r"((?:int|float).*) >= 0(?:[.]0)?$", r"\1 of at least 0", expected)
     found, allowed = _follow(data, msgspec.inspect.type_info(kind), at)
     if what.startswith("Invalid enum value") and allowed:
         expected = f"one of {', '.join(map(str, allowed))}"
-    return f"has {found!r:.100} in field {at.lstrip('.')!r}, expected {expected}"
+    each = " as each value" if at.endswith("[...]") else ""
+    return f"has {found!r:.100} in field {at.lstrip('.').removesuffix('[...]')!r}, expected {expected}{each}"
 
 
 def _follow(data: Any, info: Any, at: str) -> tuple[Any, list[Any]]:

@@ -101,6 +101,7 @@ def _read(path: Path) -> tuple[Note | None, str]:
     except DamagedError as e:
         return None, str(e)
 
+
 def _user(number: int) -> str:
     try:
         return pwd.getpwuid(number).pw_name

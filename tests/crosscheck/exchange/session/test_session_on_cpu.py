@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Places in a session, also when two runs reach for one at the same moment. `test_live_on_cpu.py` has whole runs."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from verl.crosscheck.clock import ManualClock
 from verl.crosscheck.errors import DamagedError, DirectoryError, SessionError

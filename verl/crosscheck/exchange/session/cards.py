@@ -113,8 +113,8 @@ class Progress(Document, frozen=True):
     global_step: Count | None = None
     calls: Count = 0
     updates: Count = 0
-    published: dict[str, Count] = {}
-    taken: dict[str, Count] = {}
+    published: dict[str, Count] = msgspec.field(default_factory=dict)
+    taken: dict[str, Count] = msgspec.field(default_factory=dict)
     reports: Count = 0
     facts: bool = False
     reported_unix_s: Seconds = msgspec.field(default=0.0, name="told")
