@@ -22,7 +22,7 @@ from omegaconf import OmegaConf
 from verl.crosscheck.cli.app import main
 from verl.crosscheck.diagnosis import thresholds
 from verl.crosscheck.diagnosis.findings import Aspect, Phase, State
-from verl.crosscheck.report.exit_status import EXIT_STATUS
+from verl.crosscheck.report.as_json import EXIT_STATUS
 from verl.crosscheck.settings import Detail, checked_weight_change
 from verl.trainer.config import TrainerConfig
 

@@ -14,7 +14,7 @@ import pytest
 
 from verl.crosscheck.diagnosis.findings import Phase
 from verl.crosscheck.report.page import render
-from verl.crosscheck.report.wording import words_of
+from verl.crosscheck.report.texts import texts_of
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
@@ -60,7 +60,7 @@ def opened(browser, resized, tmp_path):
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
         file = tmp_path / f"{language}-{size}.html"
-        file.write_text(render(report, words_of(language)), encoding="utf-8")
+        file.write_text(render(report, texts_of(language)), encoding="utf-8")
         browser.get_log("browser")
         browser.get(file.as_uri())
         return browser
@@ -98,7 +98,7 @@ def test_the_verdict_is_on_the_first_screen(opened, make_report, phase, size):
     for selector in ("#verdict", "h1", ".sentence", ".sure", ".phases"):
         assert on_screen(browser, selector, size), selector
     shown = browser.execute_script("return document.querySelector('h1').innerText")
-    assert words_of(language).phases[phase].name in shown
+    assert texts_of(language).phases[phase].name in shown
 
 
 def test_drawings_are_seen_and_nothing_is_wider_than_the_screen(opened, resized, rollout_report):

@@ -11,10 +11,10 @@ import pytest
 
 from verl.crosscheck.diagnosis.findings import Aspect, Finding, Phase, State
 from verl.crosscheck.reasons import free_text
-from verl.crosscheck.report.layers import layer_changes, layer_of
 from verl.crosscheck.report.model import Control, SettingRow
 from verl.crosscheck.report.page import render
-from verl.crosscheck.report.wording import words_of
+from verl.crosscheck.report.page_scenario import layer_changes, layer_of
+from verl.crosscheck.report.texts import texts_of
 
 EVIL = "</script></style><script>alert(1)</script><img src=x onerror=alert(2)>\"'{{7*7}}$x^2$&\x00"
 
@@ -58,7 +58,7 @@ def parsed(page):
 
 @pytest.fixture(scope="module")
 def page(rollout_report):
-    return render(rollout_report, words_of("en"))
+    return render(rollout_report, texts_of("en"))
 
 
 def test_it_says_the_verdict_with_step_numbers_and_commands(page):
@@ -93,7 +93,7 @@ def test_ids_are_unique_and_drawings_find_theirs(page):
 
 def test_it_is_the_same_each_time(make_report):
     report = make_report(count=4, lean=True)
-    assert render(report, words_of("en")) == render(report, words_of("en"))
+    assert render(report, texts_of("en")) == render(report, texts_of("en"))
 
 
 def test_each_drawing_has_the_colours_of_the_page(page):
@@ -106,11 +106,11 @@ def test_each_drawing_has_the_colours_of_the_page(page):
 @pytest.mark.parametrize("language", ["en", "zh"])
 @pytest.mark.parametrize("phase", Phase)
 def test_every_verdict_in_both_languages(make_report, phase, language):
-    words = words_of(language)
-    page = render(make_report(phase, count=4, lean=True), words)
+    texts = texts_of(language)
+    page = render(make_report(phase, count=4, lean=True), texts)
     found = parsed(page)
-    assert found.tags[0] == ("html", {"lang": words.language})
-    assert words.phases[phase].name in page.replace("&#39;", "'")
+    assert found.tags[0] == ("html", {"lang": texts.language})
+    assert texts.phases[phase].name in page.replace("&#39;", "'")
     if language == "zh":
         rest = re.sub(r"<(script|style|svg|code).*?</\1>|<[^>]+>", " ", page, flags=re.DOTALL)
         assert not re.findall(r"\b(?:the|of|and|with|step|limit)\b", rest)
@@ -155,7 +155,7 @@ def test_nothing_that_comes_from_files_becomes_markup(make_report):
         versions={EVIL: EVIL},
     )
     for language in ("en", "zh"):
-        page = render(report, words_of(language))
+        page = render(report, texts_of(language))
         found = parsed(page)
         names = [tag for tag, _ in found.tags]
         assert names.count("script") == 1
@@ -166,12 +166,12 @@ def test_nothing_that_comes_from_files_becomes_markup(make_report):
 
 
 def test_a_page_of_200_steps_is_small(make_report):
-    page = render(make_report(count=200, rows=4, tokens=8, layers=4), words_of("en"))
+    page = render(make_report(count=200, rows=4, tokens=8, layers=4), texts_of("en"))
     assert len(page.encode()) < 3_000_000
 
 
 def test_a_report_of_nothing_is_a_page_too(make_report):
-    page = render(make_report(Phase.INCONCLUSIVE, count=0), words_of("en"))
+    page = render(make_report(Phase.INCONCLUSIVE, count=0), texts_of("en"))
     assert "no step compared" in page
     parsed(page)
 
@@ -191,17 +191,17 @@ def test_odd_numbers_are_drawn(rollout_report):
         )
         for step, value in zip(scenario.steps, odd, strict=False)
     )
-    parsed(render(replace(rollout_report, scenarios=(replace(scenario, steps=steps),)), words_of("en")))
+    parsed(render(replace(rollout_report, scenarios=(replace(scenario, steps=steps),)), texts_of("en")))
 
 
 def test_equal_changes_of_weights_are_said_and_not_drawn(make_report):
     report = make_report(count=4, lean=True)
     (scenario,) = report.scenarios
     equal = tuple(replace(step, changes=dict.fromkeys(step.changes, 0.0)) for step in scenario.steps)
-    page = render(replace(report, scenarios=(replace(scenario, steps=equal),)), words_of("en"))
+    page = render(replace(report, scenarios=(replace(scenario, steps=equal),)), texts_of("en"))
     assert "changed every tensor in exactly the same way" in page
     assert 'class="wide"' not in page
-    assert 'class="wide"' in render(report, words_of("en"))
+    assert 'class="wide"' in render(report, texts_of("en"))
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,8 @@ from recipe.crosscheck.bench.synthetic import (
 from verl.crosscheck.cli import main
 from verl.crosscheck.diagnosis.findings import Phase
 from verl.crosscheck.diagnosis.findings_json import comparison_from_json, verdict_from_json
-from verl.crosscheck.report.exit_status import EXIT_STATUS
-from verl.crosscheck.report.wording import words_of
+from verl.crosscheck.report.as_json import EXIT_STATUS
+from verl.crosscheck.report.texts import texts_of
 
 MODEL = Path(__file__).parents[3] / "recipe" / "crosscheck" / "model"
 
@@ -65,7 +65,7 @@ def test_the_exit_status_is_that_of_the_verdict(sessions, name, status):
     result = call(sessions / name)
     assert result.exit_code == status
     phase = next(phase for phase, each in EXIT_STATUS.items() if each == status)
-    assert words_of("en").phases[phase].name in " ".join(result.stdout.split())
+    assert texts_of("en").phases[phase].name in " ".join(result.stdout.split())
     assert "\x1b" not in result.stdout
     longest = max(len(line) for line in result.stdout.splitlines() if not line.startswith("   "))  # but for commands
     assert longest <= 80

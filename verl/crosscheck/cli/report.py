@@ -17,8 +17,8 @@ from verl.crosscheck.console import printable
 
 if TYPE_CHECKING:
     from verl.crosscheck.report.model import Report
-    from verl.crosscheck.report.row_texts import Decode
-    from verl.crosscheck.report.wording.words import Words
+    from verl.crosscheck.report.texts.texts import Texts
+    from verl.crosscheck.report.worst_rows import Decode
 
 SCENARIO_OF = {"ckpt": 1, "rollout": 2}
 """By the mode of the suspect."""
@@ -59,9 +59,9 @@ def report(
     Exit status: 0 no fault seen; 10 rollout; 11 training, forward pass; 12 training, update; 13 both; 14 inconclusive;
     1 the report could not be made; 2 wrong usage, or a directory that cannot be read.
     """
-    from verl.crosscheck.report.exit_status import exit_status
-    from verl.crosscheck.report.gathered import ReportRequest, load_report
-    from verl.crosscheck.report.wording import words_of
+    from verl.crosscheck.report.as_json import exit_status
+    from verl.crosscheck.report.load import ReportRequest, load_report
+    from verl.crosscheck.report.texts import texts_of
 
     if as_json and output == STANDARD_OUTPUT:
         raise click.UsageError("--json and -o - both take standard output; give -o a file.")
@@ -78,15 +78,15 @@ def report(
         decode=None if tokenizer is None else _decoder(tokenizer),
         with_rows=output is not None,
     )
-    found, words = load_report(request), words_of(lang)
+    found, texts = load_report(request), texts_of(lang)
     if output is not None:
-        _write(found, words, output)
+        _write(found, texts, output)
     if as_json:
         from verl.crosscheck.report.as_json import report_json
 
         click.echo(json.dumps(report_json(found), ensure_ascii=True, allow_nan=False, indent=1))
     elif output != STANDARD_OUTPUT:
-        _print(found, words, output)
+        _print(found, texts, output)
     raise SystemExit(exit_status(found.verdict))
 
 
@@ -107,22 +107,22 @@ def _decoder(path: str) -> Decode:
     return tokenizer(path)
 
 
-def _print(found: Report, words: Words, output: str | None) -> None:
+def _print(found: Report, texts: Texts, output: str | None) -> None:
     from verl.crosscheck.report.text import Commands, text_view
 
     out = console()
-    for part in text_view(found, words):
+    for part in text_view(found, texts):
         out.print(part, soft_wrap=isinstance(part, Commands))
     if output is not None:
         out.print()
-        out.print(data(words.label("page_written", path=output)))
+        out.print(data(texts.label("page_written", path=output)))
 
 
-def _write(found: Report, words: Words, output: str) -> None:
+def _write(found: Report, texts: Texts, output: str) -> None:
     """Write the page whole, or not at all."""
     from verl.crosscheck.report.page import render
 
-    page = render(found, words)
+    page = render(found, texts)
     if output == STANDARD_OUTPUT:
         sys.stdout.buffer.write(page.encode("utf-8"))
         return

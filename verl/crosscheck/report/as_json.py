@@ -1,14 +1,14 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""A report for machines: one JSON object, described in docs/command_line.md."""
+"""Write a report for machines: one JSON object, described in docs/command_line.md, and the exit status."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from typing import Any
 
+from verl.crosscheck.diagnosis.findings import Phase, Verdict
 from verl.crosscheck.diagnosis.findings_json import to_json
-from verl.crosscheck.report.exit_status import exit_status
 from verl.crosscheck.report.model import Report, Scenario, SettingRow
 
 SCHEMA = "verl-crosscheck/report"
@@ -52,3 +52,19 @@ def _setting(setting: SettingRow) -> dict[str, Any]:
         return {**facts, "reason": ""}
     coded = setting.reason.to_json()
     return {**facts, "reason": coded["text"], "code": coded["code"], "params": coded["params"]}
+
+
+EXIT_STATUS = {
+    Phase.NO_FAULT: 0,
+    Phase.ROLLOUT: 10,
+    Phase.TRAINING_FORWARD: 11,
+    Phase.TRAINING_UPDATE: 12,
+    Phase.BOTH: 13,
+    Phase.INCONCLUSIVE: 14,
+}
+"""By verdict. 1 is left for a report that could not be made, 2 for wrong usage."""
+
+
+def exit_status(verdict: Verdict) -> int:
+    """That of a verdict."""
+    return EXIT_STATUS[verdict.phase]

@@ -1,21 +1,21 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""One scenario as the page's templates take it: texts and drawings, in the order in which they are shown."""
+"""Prepare one scenario for the page's templates: texts and drawings, in the order in which they are shown."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from verl.crosscheck.diagnosis.assess import strength
 from verl.crosscheck.diagnosis.findings import Aspect, Finding, State, StepComparison
-from verl.crosscheck.report.banner import SIGNS
-from verl.crosscheck.report.formatting import bound
-from verl.crosscheck.report.layers import LayerChanges, layer_changes
 from verl.crosscheck.report.model import Cell, Control, Report, RunSummary, Scenario, cell
 from verl.crosscheck.report.plots import layers_plot, outcome_plot, quantity_plot
-from verl.crosscheck.report.wording.words import Words
+from verl.crosscheck.report.texts.texts import Texts
+from verl.crosscheck.report.verdict_texts import SIGNS, bound
 from verl.crosscheck.text import NOTHING, number
 
 CELL_SIGNS = {Cell.AGREE: SIGNS["ok"], Cell.PARTLY: SIGNS["ok"], Cell.DIFFER: SIGNS["fault"], Cell.MISSING: NOTHING}
@@ -30,33 +30,33 @@ _WORST_TENSORS = 12
 Facts = dict[str, Any]
 
 
-def scenario_facts(scenario: Scenario, report: Report, words: Words) -> Facts:
+def scenario_facts(scenario: Scenario, report: Report, texts: Texts) -> Facts:
     """All that is shown of a scenario."""
-    beyond, within, zero = _plots(scenario, report.control, words)
+    beyond, within, zero = _plots(scenario, report.control, texts)
     return {
         "number": scenario.number,
-        "title": words.label(f"scenario_{scenario.number}"),
-        "recomputed": _recomputed(scenario, words),
+        "title": texts.label(f"scenario_{scenario.number}"),
+        "recomputed": _recomputed(scenario, texts),
         "dense": len(scenario.steps) > _DENSE_STEPS,
         "strip_steps": _strip_steps(scenario.steps, report.verdict.first_step),
-        "strip": [_strip_line(scenario, aspect, words) for aspect in scenario.aspects],
+        "strip": [_strip_line(scenario, aspect, texts) for aspect in scenario.aspects],
         "beyond": beyond,
         "within": within,
         "zero": zero,
-        "changes": _changes(scenario, words),
-        "outcomes": list(_outcomes(scenario, words)),
-        "settings": _settings(scenario, words),
-        "where": f"{scenario.directory}, {words.label('session', number=scenario.session)}",
-        "run_names": [words.label("suspect" if run.letter == "A" else "healthy") for run in scenario.runs],
-        "run_rows": list(_run_rows(scenario.runs, words)),
+        "changes": _changes(scenario, texts),
+        "outcomes": list(_outcomes(scenario, texts)),
+        "settings": _settings(scenario, texts),
+        "where": f"{scenario.directory}, {texts.label('session', number=scenario.session)}",
+        "run_names": [texts.label("suspect" if run.letter == "A" else "healthy") for run in scenario.runs],
+        "run_rows": list(_run_rows(scenario.runs, texts)),
         "problems": sorted(scenario.problems.items()),
     }
 
 
-def _recomputed(scenario: Scenario, words: Words) -> str:
+def _recomputed(scenario: Scenario, texts: Texts) -> str:
     if not scenario.recomputed:
         return ""
-    return words.label("recomputed_some", count=scenario.recomputed, steps=len(scenario.steps))
+    return texts.label("recomputed_some", count=scenario.recomputed, steps=len(scenario.steps))
 
 
 def _strip_steps(steps: Sequence[StepComparison], first: int | None) -> list[Facts]:
@@ -73,22 +73,22 @@ def _strip_steps(steps: Sequence[StepComparison], first: int | None) -> list[Fac
     ]
 
 
-def _strip_line(scenario: Scenario, aspect: Aspect, words: Words) -> Facts:
-    named = words.aspect(aspect, scenario.number)
+def _strip_line(scenario: Scenario, aspect: Aspect, texts: Texts) -> Facts:
+    named = texts.aspect(aspect, scenario.number)
     cells = []
     for step in scenario.steps:
         kind = cell(step, aspect)
-        tip = f"{words.label('step_n', step=step.global_step)}: {words.cells[kind]}"
+        tip = f"{texts.label('step_n', step=step.global_step)}: {texts.cells[kind]}"
         cells.append((kind.value, tip, CELL_SIGNS[kind]))
     return {"name": named.name, "meaning": named.meaning, "cells": cells}
 
 
-def cell_legend(words: Words) -> list[tuple[str, str, str]]:
+def cell_legend(texts: Texts) -> list[tuple[str, str, str]]:
     """Kind, name and sign of each kind of cell."""
-    return [(kind.value, words.cells[kind], CELL_SIGNS[kind]) for kind in Cell]
+    return [(kind.value, texts.cells[kind], CELL_SIGNS[kind]) for kind in Cell]
 
 
-def _plots(scenario: Scenario, control: Control | None, words: Words) -> tuple[list[Facts], list[Facts], list[str]]:
+def _plots(scenario: Scenario, control: Control | None, texts: Texts) -> tuple[list[Facts], list[Facts], list[str]]:
     """Quantities of which a step is beyond its limit, the furthest first; the others that are judged, in order of
     aspects; and the names of those that are 0 in every step, which need no picture."""
     drawn: list[tuple[float, Facts]] = []
@@ -98,21 +98,21 @@ def _plots(scenario: Scenario, control: Control | None, words: Words) -> tuple[l
         worst = max((strength(each) for _, each in points if each.state is State.DIFFER), default=0.0)
         if not judged and not worst:
             continue
-        named, under = words.quantity(quantity), words.aspect(aspect, scenario.number).name
+        named, under = texts.quantity(quantity), texts.aspect(aspect, scenario.number).name
         if not worst and all(each.value == 0 for each in judged):
             zero.setdefault(under, []).append(named.name)
             continue
         facts = {
             "name": named.name,
             "meaning": named.meaning,
-            "under": f"{under} \u00b7 {bound(points[-1][1], words)}",
+            "under": f"{under} \u00b7 {bound(points[-1][1], texts)}",
             "differs": worst > 0,
             "svg": quantity_plot(f"q{scenario.number}-{at}", points, _floor(control, aspect, quantity)),
         }
         drawn.append((worst, facts))
     beyond = sorted((each for each in drawn if each[0] > 0), key=lambda each: -each[0])
-    comma = words.label("comma")
-    all_zero = [words.label("group", whole=under, parts=comma.join(names)) for under, names in zero.items()]
+    comma = texts.label("comma")
+    all_zero = [texts.label("group", whole=under, parts=comma.join(names)) for under, names in zero.items()]
     return [facts for _, facts in beyond], [facts for worst, facts in drawn if worst == 0], all_zero
 
 
@@ -132,7 +132,7 @@ def _floor(control: Control | None, aspect: Aspect, quantity: str) -> float | No
     return max(values) if found[0].above_is_bad else min(values)
 
 
-def _changes(scenario: Scenario, words: Words) -> Facts | None:
+def _changes(scenario: Scenario, texts: Texts) -> Facts | None:
     found: LayerChanges | None = layer_changes(scenario.steps)
     if found is None:
         return None
@@ -143,7 +143,7 @@ def _changes(scenario: Scenario, words: Words) -> Facts | None:
     over = [limit is not None and not value <= limit for _, value in worst]
     return {
         "equal": all(value == 0 for value in found.by_layer.values()),
-        "step": words.label("changes_step", step=found.global_step),
+        "step": texts.label("changes_step", step=found.global_step),
         "svg": layers_plot(f"c{scenario.number}", found.by_layer, limit),
         "over": any(over),
         "worst": [
@@ -153,7 +153,7 @@ def _changes(scenario: Scenario, words: Words) -> Facts | None:
     }
 
 
-def _outcomes(scenario: Scenario, words: Words) -> Iterator[Facts]:
+def _outcomes(scenario: Scenario, texts: Texts) -> Iterator[Facts]:
     names = dict.fromkeys(name for step in scenario.steps for name in step.outcomes)
     for at, name in enumerate(names):
         points = []
@@ -163,28 +163,95 @@ def _outcomes(scenario: Scenario, words: Words) -> Iterator[Facts]:
             points.append((step.global_step, a, b))
         if any(value is not None for _, *pair in points for value in pair):
             svg = outcome_plot(f"o{scenario.number}-{at}", points)
-            yield {"name": words.outcome(name), "meaning": "", "under": name, "differs": False, "svg": svg}
+            yield {"name": texts.outcome(name), "meaning": "", "under": name, "differs": False, "svg": svg}
 
 
-def _settings(scenario: Scenario, words: Words) -> Facts | None:
+def _settings(scenario: Scenario, texts: Texts) -> Facts | None:
     if len(scenario.runs) < 2:
         return None
 
     def of(must_agree: bool) -> list[Facts]:
         chosen = [each for each in scenario.settings if each.must_agree is must_agree]
-        return [{"key": each.key, "a": each.a, "b": each.b, "reason": words.reason(each.reason)} for each in chosen]
+        return [{"key": each.key, "a": each.a, "b": each.b, "reason": texts.reason(each.reason)} for each in chosen]
 
-    not_compared = [(key, words.reason(why)) for key, why in scenario.settings_not_compared.items()]
+    not_compared = [(key, texts.reason(why)) for key, why in scenario.settings_not_compared.items()]
     return {"must": of(True), "may": of(False), "not_compared": not_compared}
 
 
-def _run_rows(runs: Sequence[RunSummary], words: Words) -> Iterator[tuple[str, list[str]]]:
-    yield words.label("mode"), [run.mode for run in runs]
-    yield words.label("run_id"), [run.run_id if run.number == 1 else f"{run.run_id} ({run.number})" for run in runs]
-    yield words.label("host"), [run.host for run in runs]
-    yield words.label("device"), [f"{run.world_size} \u00d7 {run.device}" for run in runs]
-    yield words.label("strategy"), [run.strategy for run in runs]
-    yield words.label("started"), [run.started for run in runs]
-    yield words.label("ended"), [run.ending or words.label("not_ended") for run in runs]
+def _run_rows(runs: Sequence[RunSummary], texts: Texts) -> Iterator[tuple[str, list[str]]]:
+    yield texts.label("mode"), [run.mode for run in runs]
+    yield texts.label("run_id"), [run.run_id if run.number == 1 else f"{run.run_id} ({run.number})" for run in runs]
+    yield texts.label("host"), [run.host for run in runs]
+    yield texts.label("device"), [f"{run.world_size} \u00d7 {run.device}" for run in runs]
+    yield texts.label("strategy"), [run.strategy for run in runs]
+    yield texts.label("started"), [run.started for run in runs]
+    yield texts.label("ended"), [run.ending or texts.label("not_ended") for run in runs]
     for name in dict.fromkeys(name for run in runs for name in run.versions):
         yield name, [run.versions.get(name, NOTHING) for run in runs]
+
+
+_NUMBERED = re.compile(r"(?:^|[.])(?:layers|h|blocks|block|layer)[.](\d+)[.]")
+"""The layer's number in a tensor's name, in transformers, Megatron and older models alike."""
+
+
+@dataclass(frozen=True)
+class LayerChanges:
+    """Relative difference of two runs' changes in one step."""
+
+    global_step: int
+    accused: bool
+    """Whether the change of the weights differs in this step."""
+    by_layer: Mapping[str, float]
+    """Largest of each layer's tensors: embeddings, the layers by number, the rest."""
+    by_tensor: Mapping[str, float]
+    limit: float | None
+    """Beyond which a tensor's difference counts; None if no finding says."""
+
+
+def layer_changes(steps: Iterable[StepComparison]) -> LayerChanges | None:
+    """Those of the first step in which they differ, else of the step with the largest; None if none were measured."""
+    measured = [step for step in steps if step.changes]
+    if not measured:
+        return None
+    largest = max(measured, key=lambda step: max(map(_size, step.changes.values())))
+    accused = next((step for step in measured if _is_accused(step)), None)
+    shown = accused or largest
+    by_layer: dict[str, float] = {}
+    for name, value in shown.changes.items():
+        layer = layer_of(name)
+        by_layer[layer] = max(by_layer.get(layer, 0.0), value, key=_size)
+    ordered = sorted(by_layer.items(), key=lambda each: _order(each[0]))
+    return LayerChanges(shown.global_step, accused is not None, dict(ordered), dict(shown.changes), _limit(shown))
+
+
+def layer_of(tensor: str) -> str:
+    """`12` for a tensor of layer 12; for others the part of the name that tells them apart, such as `embed_tokens`."""
+    match = _NUMBERED.search(tensor)
+    if match:
+        return match.group(1)
+    parts = [part for part in tensor.split(".") if part not in ("model", "module", "weight", "bias", "decoder")]
+    return parts[-1] if parts else tensor
+
+
+def _order(layer: str) -> tuple[int, int, str]:
+    """Embeddings, then layers by number, then the rest."""
+    if layer.isdigit():
+        return 1, int(layer), ""
+    return (0 if layer.startswith(("embed", "word_embed", "wte", "wpe")) else 2), 0, layer
+
+
+def _size(value: float) -> float:
+    return math.inf if math.isnan(value) else value
+
+
+def _is_accused(step: StepComparison) -> bool:
+    return any(_is_of_changes(each.aspect, each.quantity) and each.state is State.DIFFER for each in step.findings)
+
+
+def _is_of_changes(aspect: Aspect, quantity: str) -> bool:
+    return aspect is Aspect.UPDATE and quantity.startswith("change_rel_diff")
+
+
+def _limit(step: StepComparison) -> float | None:
+    """That of a single tensor."""
+    return next((each.limit for each in step.findings if each.quantity == "change_rel_diff_max"), None)

@@ -1,6 +1,6 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""Why, and what next, in Chinese."""
+"""Reasons, rules of a verdict and what to do next, in Chinese."""
 
 # ruff: noqa: E501, RUF001  texts stay whole, with the punctuation of Chinese
 

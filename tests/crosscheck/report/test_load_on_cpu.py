@@ -21,8 +21,8 @@ from recipe.crosscheck.bench.synthetic import (
 from verl.crosscheck.diagnosis.findings import Aspect, Confidence, Phase
 from verl.crosscheck.errors import DirectoryError, SettingsError
 from verl.crosscheck.exchange.session.cards import Start
-from verl.crosscheck.report import comparisons
-from verl.crosscheck.report.gathered import ReportRequest, load_report
+from verl.crosscheck.report import load
+from verl.crosscheck.report.load import ReportRequest, load_report
 
 PLAN = SyntheticPlan(rows=32, tokens=16)
 STEPS = range(1, 6)
@@ -91,8 +91,8 @@ def test_what_was_not_logged_is_compared_now_and_gives_the_same(stale, tmp_path)
 
 def test_nothing_but_the_shown_steps_is_read_where_comparisons_were_logged(stale, monkeypatch):
     read = []
-    load = comparisons.load_evidence
-    monkeypatch.setattr(comparisons, "load_evidence", lambda *args: read.append(args[1:]) or load(*args))
+    original = load.load_evidence
+    monkeypatch.setattr(load, "load_evidence", lambda *args: read.append(args[1:]) or original(*args))
     of(stale, with_rows=False)
     assert read == [("ckpt", 1), ("rollout", 1)]  # for the precision that limits depend on
 

@@ -2,6 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The texts of the report, English and Chinese: tables keyed by the members of the enums of a diagnosis."""
 
-from verl.crosscheck.report.wording.choice import LANGUAGES, words_of
+from verl.crosscheck.report.texts.texts import LANGUAGES, texts_of
 
-__all__ = ["LANGUAGES", "words_of"]
+__all__ = ["LANGUAGES", "texts_of"]

@@ -1,6 +1,6 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a table of texts in one language has. The tables are `en` and `zh`."""
+"""Define what a catalogue of texts in one language has. The catalogues are `en` and `zh`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Named:
 
 
 @dataclass(frozen=True)
-class Words:
+class Texts:
     """All texts of the report in one language."""
 
     language: str
@@ -49,11 +49,11 @@ class Words:
     def aspect(self, aspect: Aspect, scenario: int) -> Named:
         """Name and meaning of an aspect, with the letters of the runs in place."""
         letters = {"sampler": "A", "taker": "B"} if scenario == 1 else {"sampler": "B", "taker": "A"}
-        words = self.aspects[aspect]
-        return Named(words.name.format(**letters), words.meaning.format(**letters))
+        texts = self.aspects[aspect]
+        return Named(texts.name.format(**letters), texts.meaning.format(**letters))
 
     def quantity(self, name: str) -> Named:
-        """Name and meaning of a quantity; its own name if it has no words."""
+        """Name and meaning of a quantity; its own name if it has no texts."""
         return self.quantities.get(name, Named(name, ""))
 
     def outcome(self, name: str) -> str:
@@ -62,3 +62,17 @@ class Words:
     def reason(self, reason: Reason | None) -> str:
         """The sentence of a reason; empty without one."""
         return "" if reason is None else reason.sentence(lambda code: self.reasons.get(code, code.english))
+
+
+LANGUAGES = ("en", "zh")
+
+
+def texts_of(language: str) -> Texts:
+    """All texts in one of `LANGUAGES`."""
+    if language == "zh":
+        from verl.crosscheck.report.texts.zh import TEXTS as chinese
+
+        return chinese
+    from verl.crosscheck.report.texts.en import TEXTS as english
+
+    return english

@@ -22,12 +22,12 @@ from verl.crosscheck.diagnosis.log_probs import TOKEN_QUANTITIES
 from verl.crosscheck.diagnosis.reasons import Because, Next
 from verl.crosscheck.reasons import ReasonCode, because, free_text
 from verl.crosscheck.report.model import Cell
-from verl.crosscheck.report.wording import words_of
+from verl.crosscheck.report.texts import texts_of
 from verl.crosscheck.run.observe.gather import WITHOUT
 
-ENGLISH, CHINESE = words_of("en"), words_of("zh")
+ENGLISH, CHINESE = texts_of("en"), texts_of("zh")
 IS_CHINESE = re.compile(r"[\u4e00-\u9fff]")
-both = pytest.mark.parametrize("words", [ENGLISH, CHINESE], ids=["en", "zh"])
+both = pytest.mark.parametrize("texts", [ENGLISH, CHINESE], ids=["en", "zh"])
 
 
 def fields_in(text):
@@ -46,25 +46,25 @@ def fields_in(text):
         ("next_actions", Next),
     ],
 )
-def test_every_member_has_words(words, table, enum):
-    assert set(getattr(words, table)) == set(enum)
+def test_every_member_has_words(texts, table, enum):
+    assert set(getattr(texts, table)) == set(enum)
 
 
 @both
-def test_every_quantity_has_words(words):
+def test_every_quantity_has_words(texts):
     shown = {*thresholds.LIMIT_NAMES, *TOKEN_QUANTITIES, *training_checks.METRICS, "tensors_not_matched"}
     shown |= {f"{side}_train_{kind}" for side in ("surprise_gap",) for kind in ("mean", "z")}
-    assert shown <= set(words.quantities)
-    assert set(training_checks.OUTCOMES) <= set(words.outcomes)
+    assert shown <= set(texts.quantities)
+    assert set(training_checks.OUTCOMES) <= set(texts.outcomes)
 
 
-def texts_of(words):
+def texts_of(texts):
     for table in ("phases", "sureness", "aspects", "quantities"):
-        for key, named in getattr(words, table).items():
+        for key, named in getattr(texts, table).items():
             yield f"{table}/{key}/name", named.name
             yield f"{table}/{key}/meaning", named.meaning
     for table in ("cells", "because", "next_actions", "outcomes", "labels"):
-        for key, text in getattr(words, table).items():
+        for key, text in getattr(texts, table).items():
             yield f"{table}/{key}", text
 
 
