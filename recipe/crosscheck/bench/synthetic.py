@@ -19,7 +19,7 @@ from verl.crosscheck.diagnosis.compare import compare_step
 from verl.crosscheck.diagnosis.findings_json import to_json
 from verl.crosscheck.diagnosis.thresholds import limits_for
 from verl.crosscheck.evidence import files
-from verl.crosscheck.evidence.packing import round_to_24_bits
+from verl.crosscheck.evidence.files import round_to_24_bits
 from verl.crosscheck.evidence.row_identity import row_ids
 from verl.crosscheck.evidence.step import MASK, ROLLOUT, TRAIN, StepEvidence, TensorChange
 from verl.crosscheck.exchange.layout import Layout

@@ -8,8 +8,8 @@ from crosscheck.diagnosis.simulated import World, draw, log_softmax, step
 
 from verl.crosscheck.diagnosis.compare import compare_step
 from verl.crosscheck.diagnosis.findings import Phase, State
-from verl.crosscheck.diagnosis.reasons import Because
 from verl.crosscheck.diagnosis.rollout_checks import surprise_gap
+from verl.crosscheck.diagnosis.rules import Because
 from verl.crosscheck.diagnosis.thresholds import limits_for, profile
 from verl.crosscheck.diagnosis.verdict import judge, judge_step
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from verl.crosscheck.diagnosis.findings import Aspect, Confidence, Finding, Phase, State, StepComparison
-from verl.crosscheck.diagnosis.reasons import Because, Next
+from verl.crosscheck.diagnosis.rules import Because, Next
 from verl.crosscheck.diagnosis.thresholds import profile
 from verl.crosscheck.diagnosis.verdict import judge, judge_step
 from verl.crosscheck.reasons import free_text

@@ -11,7 +11,7 @@ from evidence_fixtures import make_batch, make_observed
 
 from verl.crosscheck.errors import DamagedError
 from verl.crosscheck.evidence import files
-from verl.crosscheck.evidence.lookup import load_of_step
+from verl.crosscheck.evidence.files import load_of_step
 from verl.crosscheck.evidence.step import TensorChange
 from verl.crosscheck.exchange import layout
 from verl.crosscheck.exchange.publish import publish_file

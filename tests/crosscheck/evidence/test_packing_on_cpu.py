@@ -5,7 +5,7 @@
 import numpy as np
 import pytest
 
-from verl.crosscheck.evidence.packing import (
+from verl.crosscheck.evidence.files import (
     pack_24_bits,
     pack_mask,
     round_to_16_bits,

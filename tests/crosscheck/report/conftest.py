@@ -12,7 +12,7 @@ from recipe.crosscheck.bench.synthetic import FORWARD, GRADIENT, STALE, Syntheti
 from verl.crosscheck.diagnosis.assess import strength
 from verl.crosscheck.diagnosis.compare import compare_step
 from verl.crosscheck.diagnosis.findings import Confidence, Phase, Verdict, VerdictEvidence
-from verl.crosscheck.diagnosis.reasons import Because, Next
+from verl.crosscheck.diagnosis.rules import Because, Next
 from verl.crosscheck.diagnosis.thresholds import limits_for
 from verl.crosscheck.reasons import ReasonCode, because
 from verl.crosscheck.report.model import Report, RunSummary, Scenario, SettingRow, Token, TokenRow, worst_findings

@@ -19,7 +19,7 @@ from verl.crosscheck.diagnosis import thresholds, training_checks
 from verl.crosscheck.diagnosis.compare import compare_step
 from verl.crosscheck.diagnosis.findings import Aspect, Confidence, Phase, State
 from verl.crosscheck.diagnosis.log_probs import TOKEN_QUANTITIES
-from verl.crosscheck.diagnosis.reasons import Because, Next
+from verl.crosscheck.diagnosis.rules import Because, Next
 from verl.crosscheck.reasons import ReasonCode, because, free_text
 from verl.crosscheck.report.model import Cell
 from verl.crosscheck.report.texts import texts_of

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from statistics import median, pstdev
 
 from verl.crosscheck.diagnosis.findings import StepComparison
-from verl.crosscheck.diagnosis.reasons import Because
+from verl.crosscheck.diagnosis.rules import Because
 
 MIN_STEPS = 6
 """Fewer have no beginning and end to compare."""

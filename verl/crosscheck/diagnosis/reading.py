@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from verl.crosscheck.diagnosis.assess import state_of
 from verl.crosscheck.diagnosis.findings import Aspect, Finding, Phase, State, StepComparison
-from verl.crosscheck.diagnosis.reasons import Because
+from verl.crosscheck.diagnosis.rules import Because
 
 AGREE, DIFFER, MISSING = State.AGREE, State.DIFFER, State.MISSING
 

@@ -1,20 +1,147 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether run B is a reference at all: its rollout and its training must agree with each other.
+"""Whether run B is a reference at all, and the thresholds that a control run measures.
 
-Otherwise both training engines may share a fault, and rollout(A) against train(B) accuses nobody.
+**Control.** Two healthy runs, B against B, measure how far apart equal things are on a given setup. The noise floor of
+a quantity is its largest value over the control's steps, a single outlier left out; its threshold is then a multiple of
+that floor, between a share of the profile's threshold and the ceiling above which a floor is no noise. The numbers
+stand in `thresholds`.
+
+**Reference.** Rollout and training of B must agree with each other. Otherwise both training engines may share a fault,
+and rollout(A) against train(B) shows nothing about A.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from types import MappingProxyType
 
+from verl.crosscheck.diagnosis import thresholds as numbers
 from verl.crosscheck.diagnosis.assess import LOG_PROBS, reassess, state_of
-from verl.crosscheck.diagnosis.control import beyond_noise, raised_to_noise, with_control
 from verl.crosscheck.diagnosis.findings import Aspect, State, StepComparison
-from verl.crosscheck.diagnosis.reasons import Because
-from verl.crosscheck.diagnosis.thresholds import Thresholds
+from verl.crosscheck.diagnosis.rules import Because
+from verl.crosscheck.diagnosis.thresholds import BELOW_IS_BAD, Thresholds
+
+MEASURED_ASPECTS = (*LOG_PROBS, Aspect.UPDATE, Aspect.ENDING)
+"""Aspects whose limits a control measures. Counts, tests of chance and what must be exact keep theirs."""
+
+KEPT = frozenset({"lr_rel_diff", "logprob_nonfinite_tokens"})
+
+Floors = dict[str, float]
+"""By `aspect/quantity`."""
+
+
+def floors(control: Sequence[StepComparison]) -> Floors:
+    """How far apart two healthy runs were, by `aspect/quantity`; of correlations, how far below 1."""
+    return {
+        f"{aspect.value}/{quantity}": _floor([_excess(quantity, value) for value in values])
+        for (aspect, quantity), values in _series(control).items()
+    }
+
+
+def with_control(limits: Thresholds, control: Sequence[StepComparison]) -> Thresholds:
+    """The limits that follow from a control.
+
+    Args:
+        limits: of the profile that fits.
+        control: comparisons of two healthy runs, B as sampler and B as taker; empty leaves the limits as they are.
+    """
+    if not control:
+        return limits
+    steps = len(control)
+    factor = numbers.CONTROL_FACTOR if steps >= numbers.CONTROL_ENOUGH else numbers.CONTROL_FACTOR_SHORT
+    found = {}
+    for key, floor in floors(control).items():
+        aspect, _, quantity = key.partition("/")
+        base = limits.of(Aspect(aspect), quantity)
+        if base is not None and (floor > 0 or Aspect(aspect) is not Aspect.UPDATE):
+            width = _excess(quantity, base)
+            bounded = min(max(factor * floor, numbers.CONTROL_SHRINK * width), factor * numbers.CONTROL_CEILING * width)
+            found[key] = _value(quantity, bounded)
+    own = MappingProxyType({**limits.own, **found})
+    return replace(limits, name=f"{limits.name}+control", own=own, control_steps=steps)
+
+
+def raised_to_noise(limits: Thresholds, steps: Sequence[StepComparison], aspect: Aspect) -> Thresholds:
+    """Limits of one aspect, no lower than the noise of steps that agree allows; none is lowered.
+
+    Args:
+        limits: to begin with.
+        steps: in which the aspect agrees; empty leaves the limits as they are.
+        aspect: whose limits.
+    """
+    found = {}
+    for key, floor in floors(steps).items():
+        named, _, quantity = key.partition("/")
+        base = limits.of(aspect, quantity)
+        if named == aspect.value and base is not None:
+            factor = numbers.BESIDE_FACTOR ** (2 if quantity in numbers.SQUARES else 1)
+            found[key] = _value(
+                quantity, max(factor * max(floor, _least(quantity, steps, aspect)), _excess(quantity, base))
+            )
+    return replace(limits, own=MappingProxyType({**limits.own, **found}))
+
+
+def _least(quantity: str, steps: Sequence[StepComparison], aspect: Aspect) -> float:
+    """The smallest noise that so few tokens can show."""
+    if quantity != "ratio_beyond_2_share":
+        return 0.0
+    tokens = [f.value for step in steps for f in step.findings if (f.aspect, f.quantity) == (aspect, "tokens")]
+    return max((numbers.MIN_RATIO_TOKENS / each for each in tokens if each), default=0.0)
+
+
+def beyond_noise(limits: Thresholds, control: Sequence[StepComparison], aspects: Iterable[Aspect]) -> tuple[str, ...]:
+    """Floors, as `aspect/quantity`, that are too large to be noise: two healthy runs do not agree in them.
+
+    Args:
+        limits: of the profile, without the control.
+        control: comparisons of two healthy runs.
+        aspects: to look at.
+    """
+    chosen = {aspect.value for aspect in aspects}
+    found = []
+    for key, floor in floors(control).items():
+        aspect, _, quantity = key.partition("/")
+        base = limits.of(Aspect(aspect), quantity)
+        if aspect in chosen and base is not None and floor > numbers.CONTROL_CEILING * _excess(quantity, base):
+            found.append(key)
+    return tuple(found)
+
+
+def _series(control: Sequence[StepComparison]) -> dict[tuple[Aspect, str], list[float]]:
+    """Values of each measured quantity over the steps of the control."""
+    found: dict[tuple[Aspect, str], list[float]] = {}
+    for comparison in control:
+        spread = {f.aspect: f.value for f in comparison.findings if f.quantity == "prob_spread"}
+        for each in comparison.findings:
+            if each.value is None or each.aspect not in MEASURED_ASPECTS or each.quantity in KEPT:
+                continue
+            if each.quantity == "pearson" and (spread.get(each.aspect) or 0.0) < numbers.MIN_PROB_SPREAD:
+                continue
+            found.setdefault((each.aspect, each.quantity), []).append(each.value)
+    return found
+
+
+def _floor(values: list[float]) -> float:
+    middle = median(values)
+    return min(max(values), numbers.CONTROL_OUTLIER * middle) if middle > 0 else max(values)
+
+
+def _excess(quantity: str, value: float) -> float:
+    """How far a value is from perfect agreement."""
+    if quantity in BELOW_IS_BAD:
+        return 1.0 - value
+    return value - 1.0 if quantity == "exp_abs_diff_mean" else value
+
+
+def _value(quantity: str, excess: float) -> float:
+    """The value that is so far from perfect agreement."""
+    if quantity in BELOW_IS_BAD:
+        return 1.0 - excess
+    return excess + 1.0 if quantity == "exp_abs_diff_mean" else excess
+
 
 MAX_DIFFERING = 0.1
 """Share of steps in which the reference may be beyond a limit and still count as healthy."""

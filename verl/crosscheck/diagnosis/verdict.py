@@ -11,11 +11,16 @@ from collections.abc import Sequence
 
 from verl.crosscheck.diagnosis.assess import reassess
 from verl.crosscheck.diagnosis.collapse import judge_outcomes
-from verl.crosscheck.diagnosis.confidence import missing_essentials, of_accusation, of_no_fault, strongest
+from verl.crosscheck.diagnosis.conclusions import (
+    missing_essentials,
+    next_actions,
+    not_compared,
+    of_accusation,
+    of_no_fault,
+    strongest,
+)
 from verl.crosscheck.diagnosis.findings import Confidence, Phase, StepComparison, Verdict, VerdictEvidence
-from verl.crosscheck.diagnosis.next_steps import next_actions, not_compared
 from verl.crosscheck.diagnosis.reading import StepReading, read_step
-from verl.crosscheck.diagnosis.reasons import Because
 from verl.crosscheck.diagnosis.reference import (
     ASSUMED,
     Reference,
@@ -23,6 +28,7 @@ from verl.crosscheck.diagnosis.reference import (
     limits_beside_other_steps,
     reference_of,
 )
+from verl.crosscheck.diagnosis.rules import Because
 from verl.crosscheck.diagnosis.thresholds import Thresholds
 
 MAX_EVIDENCE = 12
@@ -42,7 +48,7 @@ def judge(
     Args:
         scenario_1: steps in which A sampled and B trained on it; in any order.
         scenario_2: steps in which B sampled.
-        control: steps of two healthy runs, B against B. Their noise replaces limits, see `control.with_control`.
+        control: steps of two healthy runs, B against B. Their noise replaces limits, see `reference.with_control`.
         limits: what everything is assessed with anew.
     """
     reference, limits = reference_of(control, scenario_2, limits)

@@ -1,11 +1,16 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""A step's evidence as a file: a record of the exchange (docs/format.md), about 6 bytes a response token, 8 with a
-reference policy. Nothing in it is executed when it is read."""
+"""Evidence of steps as files: how log-probs are packed, how a file is written and read, and where a session keeps it.
+
+Log-probs that are compared closely take three bytes, those of the reference policy two, a mask one bit for each token.
+Three bytes are the upper three of float32, rounded: sign, exponent and 15 bits of the significand, so a value keeps a
+relative precision of 2**-16, or 1.5e-5. Engines that round to bfloat16 differ by a thousand times that. What is
+recorded is what is compared: evidence in memory has been rounded already, and equal numbers stay equal.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,8 +20,10 @@ import numpy.typing as npt
 
 from verl.crosscheck.errors import DamagedError
 from verl.crosscheck.evidence.old_reasons import read_reason
-from verl.crosscheck.evidence.packing import pack_24_bits, pack_mask, unpack_24_bits, unpack_mask
 from verl.crosscheck.evidence.step import MASK, REF, StepEvidence, TensorChange
+from verl.crosscheck.exchange import filesystem, layout
+from verl.crosscheck.exchange.directory import require_own_file
+from verl.crosscheck.exchange.layout import RunNames
 from verl.crosscheck.exchange.publish import publish_file
 from verl.crosscheck.exchange.record.record import Record, read_record, write_record
 from verl.crosscheck.settings import Detail
@@ -133,3 +140,84 @@ def _change(own: Any, other: Any = None, apart: Any = None) -> TensorChange:
 
 def _floats(values: Mapping[str, Any]) -> dict[str, float]:
     return {str(name): float(value) for name, value in values.items()}
+
+
+Floats = npt.NDArray[np.float32]
+Bytes = npt.NDArray[np.uint8]
+
+_LOWEST_BYTE = np.uint32(0xFF)
+_HALF = np.uint32(0x80)
+_NAN = np.uint32(0x7FC00000)
+
+
+def round_to_24_bits(values: Floats) -> Floats:
+    """`values` (float32, any shape) with the precision that `pack_24_bits` keeps; NaN and infinities stay."""
+    bits = values.view(np.uint32)
+    rounded = (bits + _HALF) & ~_LOWEST_BYTE
+    np.copyto(rounded, _NAN, where=np.isnan(values))
+    return rounded.view(np.float32)
+
+
+def pack_24_bits(rounded: Floats) -> Bytes:
+    """[L] floats as `round_to_24_bits` gives them, as bytes [L, 3]."""
+    little = np.ascontiguousarray(rounded).astype("<f4", copy=False)
+    return np.ascontiguousarray(little.view(np.uint8).reshape(-1, 4)[:, 1:])
+
+
+def unpack_24_bits(packed: Bytes) -> Floats:
+    """Inverse of `pack_24_bits`.
+
+    Raises:
+        ValueError: not bytes [L, 3].
+    """
+    if packed.ndim != 2 or packed.shape[1] != 3 or packed.dtype != np.uint8:
+        raise ValueError(f"packed log-probs are bytes [L, 3], found {packed.dtype} {list(packed.shape)}")
+    padded = np.zeros((len(packed), 4), np.uint8)
+    padded[:, 1:] = packed
+    return padded.view("<f4").reshape(-1).astype(np.float32, copy=False)
+
+
+def round_to_16_bits(values: Floats) -> Floats:
+    """`values` as float16 holds them, a relative precision of 2**-11; what is beyond its range becomes the nearest that
+    is in it, infinities and NaN stay."""
+    limit = np.float32(np.finfo(np.float16).max)
+    within = np.where(np.isfinite(values), np.clip(values, -limit, limit), values)
+    return within.astype(np.float16).astype(np.float32)
+
+
+def pack_mask(mask: npt.NDArray[np.bool_]) -> Bytes:
+    """[L] bool as bits, 8 a byte."""
+    return np.packbits(mask)
+
+
+def unpack_mask(packed: Bytes, count: int) -> npt.NDArray[np.bool_]:
+    """Inverse of `pack_mask` for `count` values.
+
+    Raises:
+        ValueError: not as many bytes as that takes.
+    """
+    if packed.dtype != np.uint8 or packed.shape != ((count + 7) // 8,):
+        raise ValueError(f"a mask of {count} is uint8 [{(count + 7) // 8}], found {packed.dtype} {list(packed.shape)}")
+    return np.unpackbits(packed, count=count).astype(np.bool_)
+
+
+def runs_newest_first(session: Path, mode: str) -> Iterator[RunNames]:
+    """The runs of `mode` in the folder of a session; a resumed run comes before the one whose place it took."""
+    for number in reversed(layout.run_numbers(filesystem.active().names(layout.runs_folder(session)), mode)):
+        yield RunNames(layout.run_folder(session, mode, number))
+
+
+def load_of_step(session: Path, mode: str, global_step: int) -> StepEvidence:
+    """The evidence of a step.
+
+    Raises:
+        FileNotFoundError: no run of `mode` recorded that step.
+        DamagedError: it is somebody else's, or not as it was written.
+        OSError: the file system's own.
+    """
+    for names in runs_newest_first(session, mode):
+        path = names.evidence(global_step)
+        if path.exists():
+            require_own_file(path)
+            return load(path)
+    raise FileNotFoundError(f"no run of mode {mode} in {session} recorded step {global_step}")

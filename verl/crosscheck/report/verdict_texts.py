@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from verl.crosscheck.diagnosis.assess import strength
 from verl.crosscheck.diagnosis.findings import Aspect, Finding, Phase, Verdict, VerdictEvidence
-from verl.crosscheck.diagnosis.reasons import Because, Next
+from verl.crosscheck.diagnosis.rules import Because, Next
 from verl.crosscheck.exchange.session.claim import OTHER
 from verl.crosscheck.report.model import MODE_OF_A, Report, Scenario
 from verl.crosscheck.report.texts.texts import Texts

@@ -190,7 +190,7 @@ def test_foreign_evidence_is_not_read(root, capfd, monkeypatch):
                 patch.setattr(directory.os, "geteuid", lambda: real + 1)
             return require(path)
 
-    monkeypatch.setattr("verl.crosscheck.evidence.lookup.require_own_file", somebody_else)
+    monkeypatch.setattr("verl.crosscheck.evidence.files.require_own_file", somebody_else)
     a.update()
     assert f"belongs to user {real}, expected user {real + 1}" in capfd.readouterr().out
 

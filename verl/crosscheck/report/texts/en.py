@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from verl.crosscheck.diagnosis.findings import Aspect, Confidence, Phase
-from verl.crosscheck.diagnosis.reasons import Because, Next
+from verl.crosscheck.diagnosis.rules import Because, Next
 from verl.crosscheck.reasons import ReasonCode
 from verl.crosscheck.report.model import Cell
 from verl.crosscheck.report.texts.texts import Named, Texts

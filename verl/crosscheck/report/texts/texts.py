@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from verl.crosscheck.diagnosis.findings import Aspect, Confidence, Phase
-from verl.crosscheck.diagnosis.reasons import Because, Next
+from verl.crosscheck.diagnosis.rules import Because, Next
 from verl.crosscheck.reasons import Reason, ReasonCode
 from verl.crosscheck.report.model import Cell
 

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from verl.crosscheck.diagnosis.reasons import Because, Next
+from verl.crosscheck.diagnosis.rules import Because, Next
 from verl.crosscheck.reasons import ReasonCode
 
 BECAUSE = {

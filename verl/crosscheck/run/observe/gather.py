@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from verl.crosscheck.evidence.packing import round_to_16_bits, round_to_24_bits
+from verl.crosscheck.evidence.files import round_to_16_bits, round_to_24_bits
 from verl.crosscheck.evidence.row_identity import lowest_within, row_ids, unpadded
 from verl.crosscheck.evidence.step import MASK, REF, ROLLOUT, TRAIN, StepEvidence
 from verl.crosscheck.reasons import Reason, ReasonCode, because

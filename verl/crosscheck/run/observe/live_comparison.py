@@ -12,7 +12,7 @@ from verl.crosscheck.diagnosis.compare import compare_step
 from verl.crosscheck.diagnosis.findings import State, StepComparison
 from verl.crosscheck.diagnosis.findings_json import to_json
 from verl.crosscheck.diagnosis.thresholds import limits_for
-from verl.crosscheck.evidence.lookup import load_of_step
+from verl.crosscheck.evidence.files import load_of_step
 from verl.crosscheck.evidence.step import StepEvidence
 from verl.crosscheck.exchange.publish import publish_json
 from verl.crosscheck.exchange.session.claim import RunSlot

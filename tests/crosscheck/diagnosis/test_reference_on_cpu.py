@@ -4,8 +4,8 @@
 
 import pytest
 
-from verl.crosscheck.diagnosis.control import beyond_noise, floors, raised_to_noise, with_control
 from verl.crosscheck.diagnosis.findings import Aspect, Finding, State, StepComparison
+from verl.crosscheck.diagnosis.reference import beyond_noise, floors, raised_to_noise, with_control
 from verl.crosscheck.diagnosis.thresholds import profile
 
 LIMITS = profile("dense_bf16")

@@ -1,6 +1,6 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""Why a verdict is what it is, and what to do next. The values stand in `Verdict`; texts are made where it is shown."""
+"""Name the rules of the decision table and what a person should do next. Texts for people are in `report.texts`."""
 
 from __future__ import annotations
 
