@@ -118,7 +118,6 @@ OWN_PAGES = [
 ROOTS = {"trainer", "actor_rollout_ref", "actor", "fsdp_config", "data", "algorithm", "critic", "torch", "numpy", "ray"}
 SUFFIXES = {"py", "json", "jsonl", "svg", "html", "yaml", "log", "sh", "pt", "md", "pth", "safetensors"}
 STILL_WRONG = {
-    "verl/crosscheck/diagnosis/confidence.py: limits.STRONG",
     "verl/crosscheck/run/actor_files.py: answers.require_same_update",
     "verl/crosscheck/run/live.py: runs.own_run",
     "verl/crosscheck/run/partner_checks.py: checkpoint_format.choose",

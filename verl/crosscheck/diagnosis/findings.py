@@ -139,12 +139,12 @@ class Verdict:
     steps: int
     """Steps that were compared, in all scenarios."""
     because: tuple[str, ...]
-    """Values of `reasons.Because`: the rules that led here, in order."""
+    """Values of `rules.Because`: the rules that led here, in order."""
     evidence: tuple[VerdictEvidence, ...]
     """Strongest first."""
     not_compared: Mapping[str, Reason]
     """What was not: why, and what to set."""
     next_actions: tuple[str, ...]
-    """Values of `reasons.Next`."""
+    """Values of `rules.Next`."""
     details: Mapping[str, Any] = field(default_factory=dict)
     """Numbers that the reasons mention, by name."""

@@ -4,7 +4,7 @@
 that decides.
 
 A quantity differs beyond the limit of its name. `profile` gives the limits of a kind of model and precision,
-`read_limits` lets a file replace some, `control.with_control` measures them on two healthy runs.
+`read_limits` lets a file replace some, `reference.with_control` measures them on two healthy runs.
 """
 
 from __future__ import annotations

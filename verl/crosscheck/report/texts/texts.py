@@ -62,17 +62,3 @@ class Texts:
     def reason(self, reason: Reason | None) -> str:
         """The sentence of a reason; empty without one."""
         return "" if reason is None else reason.sentence(lambda code: self.reasons.get(code, code.english))
-
-
-LANGUAGES = ("en", "zh")
-
-
-def texts_of(language: str) -> Texts:
-    """All texts in one of `LANGUAGES`."""
-    if language == "zh":
-        from verl.crosscheck.report.texts.zh import TEXTS as chinese
-
-        return chinese
-    from verl.crosscheck.report.texts.en import TEXTS as english
-
-    return english
