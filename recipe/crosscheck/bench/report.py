@@ -25,7 +25,7 @@ from recipe.crosscheck.bench.harness import (
 )
 from recipe.crosscheck.bench.synthetic import SyntheticPlan, record_steps, start_runs
 from verl.crosscheck.diagnosis.findings import Phase
-from verl.crosscheck.report.exit_status import EXIT_STATUS
+from verl.crosscheck.report.as_json import EXIT_STATUS
 
 
 def _options(parser: ArgumentParser) -> None:
