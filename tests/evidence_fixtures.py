@@ -5,7 +5,7 @@
 import torch
 from tensordict import TensorDict
 
-from verl.crosscheck.run.observe.gather import Observed
+from verl.crosscheck.run.hooks import ActorUpdate
 from verl.protocol import DataProto
 
 
@@ -43,11 +43,11 @@ def make_batch(prompts, responses, /, *, ref=False, **columns):
     return DataProto(TensorDict(kept, batch_size=[len(responses)]), {}, {})
 
 
-def make_observed(batch=None, *, step=1, metrics=None, entropies=0.25, **changes):
-    """What the trainer holds; entropies are equal everywhere, None leaves them out."""
+def make_update(batch=None, *, step=1, metrics=None, entropies=0.25, **changes):
+    """An update of the actor; entropies are equal everywhere, None leaves them out."""
     batch = make_batch([[1, 2], [3]], [[7, 8, 9], [7]]) if batch is None else batch
     shape = batch.batch["responses"].shape
-    return Observed(
+    return ActorUpdate(
         batch,
         {"actor/grad_norm": 1.5, "actor/pg_loss": [0.25, 0.75]} if metrics is None else metrics,
         step,

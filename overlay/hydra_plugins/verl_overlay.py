@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hydra reads the configuration folders of `verl` through the overlay.
 
-`verl/**/<name>.yaml` of the fork is merged over upstream's file of that path; folders outside `verl` are read as ever.
+`verl/**/<name>.yaml` of the fork is merged over upstream's file of that path, and its defaults list is added behind
+upstream's, so that several files can take the same keys from one; folders outside `verl` are read as ever.
 These classes take the place of Hydra's two folder sources, whatever brings a folder in (`hydra.main`, `compose`,
 `--config-dir`, `hydra.searchpath`): Hydra keeps the first class of a name registered for a scheme, and imports plugins
 before it registers its own. The public plugin interface does not see `hydra.searchpath`, which six of upstream's
@@ -81,6 +82,11 @@ def _overlay_layers(provider, path):
     return [] if inner is None else [_FileSource(provider, os.path.join(root, inner)) for root in roots]
 
 
+def _defaults(config):
+    """The defaults list of a configuration as it stands in the file, interpolations unresolved."""
+    return OmegaConf.to_container(config.defaults, resolve=False) if "defaults" in config else []
+
+
 class _Overlaid:
     """Mixin over a Hydra folder source: answers from the fork's folder and upstream's together.
 
@@ -98,7 +104,10 @@ class _Overlaid:
         result = found.pop()
         result.path = self.full_path()
         for over in reversed(found):
+            defaults = _defaults(result.config) + _defaults(over.config)
             result.config = OmegaConf.merge(result.config, over.config)
+            if defaults:
+                result.config.defaults = defaults
             result.header.update({key: value for key, value in over.header.items() if value is not None})
         return result
 

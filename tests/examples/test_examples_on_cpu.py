@@ -85,7 +85,7 @@ def test_it_composes_and_upstream_takes_it(script, mode, launched, tmp_path):
 
     trainer = TrainerConfig.from_section(OmegaConf.to_container(config.trainer, resolve=True))
     assert (trainer.share_data, trainer.share_data_dir, trainer.nnodes) == (mode, share, 2)
-    assert validate(config).share_data == mode
+    assert validate(config).mode == mode
     assert (config.actor_rollout_ref.actor.strategy, trainer.device) == EXPECTED[script.name]
     assert (config.data.train_files, config.data.val_files) == (
         "/data/gsm8k/train.parquet",

@@ -23,7 +23,7 @@ from verl.crosscheck.cli.app import main
 from verl.crosscheck.diagnosis import thresholds
 from verl.crosscheck.diagnosis.findings import Aspect, Phase, State
 from verl.crosscheck.report.as_json import EXIT_STATUS
-from verl.crosscheck.settings import Detail, checked_weight_change
+from verl.crosscheck.settings import ChangeDetail, Detail
 from verl.trainer.config import TrainerConfig
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +32,6 @@ PAGES = sorted(page.name for page in (ROOT / "docs" / "en").glob("*.md"))
 SOURCES = [
     file for folder in ("verl", "recipe") for file in (ROOT / folder).rglob("*.py") if "__pycache__" not in file.parts
 ]
-CHANGE_DETAIL = type(checked_weight_change("full"))
 CODE_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CODE_SPAN = re.compile(r"`([^`]+)`")
 
@@ -158,11 +157,9 @@ def as_typed(value):
 @each_language
 def test_the_allowed_words(language):
     rows = {span(row[0]): row[2] for row in table(language, "parameters.md", "`trainer.share_data`")}
-    for key, words in (("trainer.share_data_evidence", Detail), ("trainer.share_data_weight_change", CHANGE_DETAIL)):
+    for key, words in (("trainer.share_data_evidence", Detail), ("trainer.share_data_weight_change", ChangeDetail)):
         assert CODE_SPAN.findall(rows[key]) == [word.value for word in words]
-    assert {span(row[0]) for row in table(language, "parameters.md", "`norm`")} == {
-        word.value for word in CHANGE_DETAIL
-    }
+    assert {span(row[0]) for row in table(language, "parameters.md", "`norm`")} == {word.value for word in ChangeDetail}
     assert {span(row[0]) for row in table(language, "parameters.md", "`summary`")} == {word.value for word in Detail}
 
 

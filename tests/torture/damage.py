@@ -479,8 +479,8 @@ class _Side:
         self._share.wrap_generate_sequences(mode, self._engine)
 
     def generate(self) -> None:
-        side: Any = self._share._opened
-        side.index = CallIndex(side.run.start)
+        exchange: Any = self._share._exchange
+        exchange.index = CallIndex(exchange.start)
         self._engine.generate_sequences(prompts(toy.questions(1, "training", 2), 1, "training"))
 
 

@@ -40,11 +40,11 @@ def install() -> None:
     """Wait for the moment, in a process of a run."""
     from verl.crosscheck.exchange import filesystem
     from verl.crosscheck.exchange.session.own_run import OwnRun
-    from verl.crosscheck.run import live
+    from verl.crosscheck.run import exchanging
 
     moment = os.environ[VARIABLE]
     runs: list[OwnRun] = []
-    report, load_rollout = OwnRun.report, live.LiveExchange.load_rollout
+    report, load_answer = OwnRun.report, exchanging.load_answer
 
     def die_at(now: str) -> None:
         if now == moment and runs:
@@ -57,9 +57,9 @@ def install() -> None:
         if not phase.startswith("saving"):  # which is said before; it is the rename in the middle of it that counts
             die_at(phase)
 
-    def loaded(side: Any, path: Path, *args: Any) -> Any:
+    def loaded(path: Path, *args: Any, **kwargs: Any) -> Any:
         die_at(f"loading {path.name}")
-        return load_rollout(side, path, *args)
+        return load_answer(path, *args, **kwargs)
 
     class Disk(filesystem.Filesystem):
         """Dies before an artefact gets its name."""
@@ -73,5 +73,5 @@ def install() -> None:
             super().rename(source, target)
 
     OwnRun.report = reported  # type: ignore[method-assign]
-    live.LiveExchange.load_rollout = loaded  # type: ignore[method-assign]
+    exchanging.load_answer = loaded
     filesystem._active = Disk()

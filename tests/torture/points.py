@@ -26,7 +26,7 @@ from torture.fake_run import Disturbance, RunPlan
 from verl.crosscheck.exchange import artefacts, publish
 from verl.crosscheck.exchange.filesystem import Filesystem
 from verl.crosscheck.exchange.session import claim, heartbeat, own_run, wait
-from verl.crosscheck.run import live, partner_checks, resuming, rollouts
+from verl.crosscheck.run import acceptance, live, partner_checks, resuming, rollouts
 
 Found = TypeVar("Found")
 
@@ -40,7 +40,7 @@ PHASES: dict[CodeType, str] = {
         (rollouts.save_rollout, "publish rollout"),
         (publish.publish_folder, "publish ckpt"),
         (live.LiveExchange._load, "load ckpt"),
-        (live.LiveExchange.load_rollout, "load rollout"),
+        (acceptance.load_answer, "load rollout"),
         (live.LiveExchange._delete_old, "delete"),
         (partner_checks.PartnerChecks.look_around, "agree"),
         (partner_checks.PartnerChecks.require_agreement, "agree"),

@@ -436,7 +436,7 @@ def test_a_failed_load_of_a_checkpoint_stops_the_run(root, capsys):
 
 
 def test_a_directory_below_rays_sessions_is_warned_of(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("verl.crosscheck.run.share_data.RAY_SESSIONS", str(tmp_path / "session"))
+    monkeypatch.setattr("verl.crosscheck.run.selection.RAY_SESSIONS", str(tmp_path / "session"))
     ShareDataTest(make_config(tmp_path / "session_1", "ckpt"))
     out = capsys.readouterr().out
     assert f"Warning: Using dump path '{tmp_path}/session_1' is not recommended as it's located in " in out

@@ -1,23 +1,26 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the user sets: the mode, and the checks of single values. Called by the typed configuration, before any worker.
+"""What the user sets: the `share_data*` keys of the trainer section, converted and validated into `ShareSettings`.
 
-Imports nothing of torch or ray.
+Imports nothing of torch, ray or hydra.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import Any, TypeVar
 
 from verl.crosscheck.errors import SettingsError
 
 RUN_KEY = "share_data_run"
-"""Entry that the main program adds to the `trainer` section: the run's folder. Nobody sets it by hand."""
+"""Entry that the main program adds to the `trainer` section: the run's folder. It is not for users to set."""
 
 DEVICE_KEY = "share_data_device"
-"""Likewise: the device, where upstream has no word for it and calls it something else."""
+"""Likewise: the device, where upstream has no word for it and the section names another one."""
 
 HEARTBEAT_INTERVAL_S = 5.0
 """Between two signs of life of a run."""
@@ -30,19 +33,19 @@ Word = TypeVar("Word", bound=Enum)
 
 
 class ShareMode(str, Enum):
-    """Which of a run's two phases is tried on the other run's output."""
+    """Which of its two phases a run takes from the other run."""
 
     ROLLOUT = "rollout"
-    """Takes the other run's rollouts in place of own ones, trains, and saves its actor for the other run."""
+    """The run loads the other run's rollouts, trains, and saves its actor for the other run."""
     CKPT = "ckpt"
-    """Generates, saves its rollouts for the other run, and loads that run's actor after each own update."""
+    """The run generates, saves its rollouts for the other run, and loads that run's actor after each own update."""
 
     def __str__(self) -> str:
         return self.value
 
     @classmethod
     def parse(cls, value: Any) -> ShareMode | None:
-        """The mode of a configuration value; None is off.
+        """Return the mode of a configuration value; None is off.
 
         Raises:
             SettingsError: neither null nor one of the modes, letter for letter.
@@ -61,7 +64,7 @@ class ShareMode(str, Enum):
 
 
 class CkptFormat(str, Enum):
-    """In which form the actor is exchanged: the values of `trainer.share_data_ckpt_format`."""
+    """Form in which the actor is exchanged: the values of `trainer.share_data_ckpt_format`."""
 
     NATIVE = "native"
     """Upstream's checkpoint: weights, optimizer, scheduler and random state, for the same layout of ranks only."""
@@ -94,144 +97,131 @@ class ChangeDetail(str, Enum):
     """Those, and how far apart the two moved it. Each worker keeps a second such copy while a checkpoint is loaded."""
 
 
-def checked_seconds(key: str, value: Any) -> float:
-    """`value` as seconds.
+@dataclass(frozen=True)
+class ShareSettings:
+    """The settings of a cross-check. A process makes them once, from the trainer section of its configuration."""
 
-    Raises:
-        SettingsError: not a finite number above 0.
-    """
+    mode: ShareMode | None = None
+    """`share_data`; None is off."""
+    directory: Path = Path("/tmp/verl/share_data_dir")  # noqa: S108  the contract's default; owner-only, checked at start
+    """`share_data_dir`: the directory that both runs reach; absolute once `startup.open_exchange` has opened it."""
+    timeout_s: float = 7200.0
+    """Longest wait without a sign of progress of the other run."""
+    silence_s: float = 180.0
+    """Time without any sign of life after which the other run counts as dead; at least `SHORTEST_SILENCE_S`."""
+    ckpt_format: CkptFormat = CkptFormat.AUTO
+    keep_ckpts: int | None = 2
+    """Exchanged checkpoints to keep, at least `NEVER_DELETED`; None keeps all."""
+    strict: bool = True
+    """Whether the run stops if the two runs differ where they must agree; else it warns and goes on."""
+    replay: bool = False
+    """Whether the run takes what a finished session recorded, without another run; nothing is written there."""
+    evidence: Detail = Detail.TOKENS
+    evidence_tokens: int | None = 1_048_576
+    """Most response tokens to record of a step; None records all."""
+    weight_change: ChangeDetail = ChangeDetail.FULL
+    test_freq: int = -1
+    """Upstream's key of that name: steps between validations; -1 validates never."""
+
+    @classmethod
+    def from_section(cls, section: Mapping[str, Any]) -> ShareSettings:
+        """Convert a resolved `trainer` section; a key that is not there has its default.
+
+        Raises:
+            SettingsError: a value is not allowed; names the key and lists what is.
+        """
+        return cls(
+            **{field: parse(f"trainer.{key}", section[key]) for field, (key, parse) in _KEYS.items() if key in section}
+        )
+
+
+def _mode(key: str, value: Any) -> ShareMode | None:
+    return ShareMode.parse(value)
+
+
+def _directory(key: str, value: Any) -> Path:
+    if not isinstance(value, str) or not value.strip() or "\0" in value or "://" in value:
+        raise SettingsError(
+            f"{key}={value!r} is not a path. Name a directory of a mounted file system that both runs "
+            f"can reach, such as {key}=/mnt/shared/crosscheck."
+        )
+    return Path(value)
+
+
+def _seconds(key: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
         raise SettingsError(f"{key}={value!r} is not a time. Expected seconds, a number above 0, such as {key}=7200.")
     return float(value)
 
 
-def checked_silence_s(value: Any) -> float:
-    """`trainer.share_data_silence_s` as seconds.
-
-    Raises:
-        SettingsError: not a time, or shorter than a few heartbeats.
-    """
-    silence_s = checked_seconds("trainer.share_data_silence_s", value)
+def _silence_s(key: str, value: Any) -> float:
+    silence_s = _seconds(key, value)
     if silence_s < SHORTEST_SILENCE_S:
         raise SettingsError(
-            f"trainer.share_data_silence_s={value!r} is too short: a healthy run shows a sign of life every "
+            f"{key}={value!r} is too short: a healthy run shows a sign of life every "
             f"{HEARTBEAT_INTERVAL_S:.0f} s, and file systems delay it. Expected at least {SHORTEST_SILENCE_S:.0f}; "
             "network file systems hide changes for up to a minute, so the default is 180."
         )
     return silence_s
 
 
-def checked_keep_ckpts(value: Any) -> int | None:
-    """`trainer.share_data_keep_ckpts`; None keeps all.
-
-    Raises:
-        SettingsError: not a whole number of at least `NEVER_DELETED`, nor null.
-    """
+def _keep_ckpts(key: str, value: Any) -> int | None:
     if value is not None and (type(value) is not int or value < NEVER_DELETED):
         raise SettingsError(
-            f"trainer.share_data_keep_ckpts={value!r} is not allowed. Expected a whole number of at least "
-            f"{NEVER_DELETED}, or null to keep all: the newest may be in use, and a resume begins at the one before."
+            f"{key}={value!r} is not allowed. Expected a whole number of at least {NEVER_DELETED}, or null to keep "
+            "all: the newest may be in use, and a resume begins at the one before."
         )
     return value
 
 
-def checked_switch(key: str, value: Any) -> bool:
-    """`value`, if it is true or false.
-
-    Raises:
-        SettingsError: it is neither.
-    """
-    if not isinstance(value, bool):
-        raise SettingsError(f"{key}={value!r} is neither True nor False.")
-    return value
-
-
-def checked_evidence(value: Any) -> Detail:
-    """`trainer.share_data_evidence` as how much is recorded.
-
-    Raises:
-        SettingsError: not one of the words, letter for letter.
-    """
-    return _checked_word("trainer.share_data_evidence", value, Detail, "tokens")
-
-
-def checked_evidence_tokens(value: Any) -> int | None:
-    """`trainer.share_data_evidence_tokens`; None keeps all.
-
-    Raises:
-        SettingsError: not a whole number above 0, nor null.
-    """
+def _evidence_tokens(key: str, value: Any) -> int | None:
     if value is not None and (type(value) is not int or value < 1):
         raise SettingsError(
-            f"trainer.share_data_evidence_tokens={value!r} is not allowed. Expected the most response tokens to record "
+            f"{key}={value!r} is not allowed. Expected the most response tokens to record "
             "of a step, a whole number of at least 1, or null to record all; a token takes 6 to 8 bytes."
         )
     return value
 
 
-def checked_weight_change(value: Any) -> ChangeDetail:
-    """`trainer.share_data_weight_change` as how closely it is measured.
-
-    Raises:
-        SettingsError: not one of the words, letter for letter.
-    """
-    return _checked_word("trainer.share_data_weight_change", value, ChangeDetail, "full")
-
-
-def checked_ckpt_format(value: Any) -> CkptFormat:
-    """`trainer.share_data_ckpt_format` as what is asked for.
-
-    Raises:
-        SettingsError: not one of the words, letter for letter.
-    """
-    return _checked_word("trainer.share_data_ckpt_format", value, CkptFormat, "auto")
-
-
-def _checked_word(key: str, value: Any, words: type[Word], usual: str) -> Word:
-    for word in words:
-        # In a YAML file a bare `off` is false.
-        if (isinstance(value, str) and value == word.value) or (value is False and word.value == "off"):
-            return word
-    allowed = ", ".join(word.value for word in words)
-    raise SettingsError(f"{key}={value!r} is not allowed. Expected one of: {allowed}; {usual} is the default.")
-
-
-def checked_share_dir(value: Any) -> str:
-    """`value` as a path.
-
-    Raises:
-        SettingsError: empty, not text, a URL, or with a NUL in it.
-    """
-    if not isinstance(value, str) or not value.strip() or "\0" in value or "://" in value:
-        raise SettingsError(
-            f"trainer.share_data_dir={value!r} is not a path. Name a directory of a mounted file system that both runs "
-            "can reach, such as trainer.share_data_dir=/mnt/shared/crosscheck."
-        )
+def _switch(key: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise SettingsError(f"{key}={value!r} is neither True nor False.")
     return value
 
 
-def refuse_replay_without_mode(mode: ShareMode | None, replay: bool) -> None:
-    """Which half is replayed is for the mode to say.
+def _word(words: type[Word], usual: Word) -> Callable[[str, Any], Word]:
+    """Return the parser of a key whose values are `words`, letter for letter."""
 
-    Raises:
-        SettingsError: replay is on and no mode is set.
-    """
-    if replay and mode is None:
+    def parse(key: str, value: Any) -> Word:
+        for word in words:
+            # In a YAML file a bare `off` is false.
+            if (isinstance(value, str) and value == word.value) or (value is False and word.value == "off"):
+                return word
+        allowed = ", ".join(word.value for word in words)
         raise SettingsError(
-            "trainer.share_data_replay=True says nothing without a mode. Type trainer.share_data=rollout to train on "
-            "the recorded rollouts, or trainer.share_data=ckpt to generate under the recorded checkpoints."
+            f"{key}={value!r} is not allowed. Expected one of: {allowed}; {usual.value} is the default."
         )
 
+    return parse
 
-def refuse_skip_with_share(mode: ShareMode | None, skip_rollout: bool) -> None:
-    """Rollout skip replays this run's old rollouts, the cross-check exchanges fresh ones: one would hide the other.
 
-    Raises:
-        SettingsError: both are on.
-    """
-    if mode is not None and skip_rollout:
-        raise SettingsError(
-            f"actor_rollout_ref.rollout.skip_rollout=True and trainer.share_data={mode.value} exclude each other: "
-            "a replayed rollout would hide what the cross-check looks for. "
-            "Type actor_rollout_ref.rollout.skip_rollout=False, or trainer.share_data=null."
-        )
+def _as_it_is(key: str, value: Any) -> Any:
+    """Return a value of upstream's, which upstream validates."""
+    return value
+
+
+_KEYS: Mapping[str, tuple[str, Callable[[str, Any], Any]]] = {
+    "mode": ("share_data", _mode),
+    "directory": ("share_data_dir", _directory),
+    "timeout_s": ("share_data_timeout_s", _seconds),
+    "silence_s": ("share_data_silence_s", _silence_s),
+    "ckpt_format": ("share_data_ckpt_format", _word(CkptFormat, ShareSettings.ckpt_format)),
+    "keep_ckpts": ("share_data_keep_ckpts", _keep_ckpts),
+    "strict": ("share_data_strict", _switch),
+    "replay": ("share_data_replay", _switch),
+    "evidence": ("share_data_evidence", _word(Detail, ShareSettings.evidence)),
+    "evidence_tokens": ("share_data_evidence_tokens", _evidence_tokens),
+    "weight_change": ("share_data_weight_change", _word(ChangeDetail, ShareSettings.weight_change)),
+    "test_freq": ("test_freq", _as_it_is),
+}
+"""By field of `ShareSettings`: the key of the trainer section, and what converts and validates its value."""

@@ -14,15 +14,19 @@ from _verl_overlay import inherit
 inherit(globals())
 
 from verl.crosscheck.run.participation import registered_run  # noqa: E402
-from verl.crosscheck.run.startup import prepare, tell_workers_of_the_terminal, validate  # noqa: E402
+from verl.crosscheck.run.startup import pass_terminal_to_workers, prepare, validate  # noqa: E402
+from verl.crosscheck.settings import ShareSettings  # noqa: E402
 
 _upstream_run_ppo = run_ppo
 _fit_to_device = auto_set_device
+_validated: tuple[Any, ShareSettings] | None = None
+"""A configuration that `auto_set_device` has validated, and its settings, until `run_ppo` takes them."""
 
 
 def auto_set_device(config: Any) -> None:
-    """Upstream's first act in `main`, the cross-check's settings being judged before those of the device."""
-    validate(config)
+    """Validate the cross-check's settings, then do upstream's first act in `main`: errors of the device come second."""
+    global _validated
+    _validated = config, validate(config)
     _fit_to_device(config)
 
 
@@ -35,9 +39,13 @@ def run_ppo(config: Any, task_runner_class: Any = None) -> None:
         DirectoryError: the exchange directory cannot be used by this process.
         SessionError, AgreementError, DamagedError: see `verl.crosscheck.run.participation.registered_run`.
     """
-    trainer = prepare(config)
-    tell_workers_of_the_terminal()
-    with registered_run(config, trainer):
+    global _validated
+    # A recipe's main program comes here without `auto_set_device`, or with another configuration.
+    settings = _validated[1] if _validated is not None and _validated[0] is config else None
+    _validated = None
+    settings = prepare(config, settings)
+    pass_terminal_to_workers()
+    with registered_run(config, settings):
         _upstream_run_ppo(config, task_runner_class)
 
 

@@ -21,7 +21,8 @@ from verl.crosscheck.diagnosis.compare import compare_step
 from verl.crosscheck.diagnosis.thresholds import limits_for
 from verl.crosscheck.evidence import files
 from verl.crosscheck.evidence.step import StepEvidence
-from verl.crosscheck.run.observe.gather import EvidenceHeader, Observed, evidence_of_batch
+from verl.crosscheck.run.hooks import ActorUpdate
+from verl.crosscheck.run.observe.gather import blank_evidence, evidence_of_batch
 from verl.crosscheck.settings import Detail
 from verl.protocol import DataProto
 from verl.trainer.config import TrainerConfig
@@ -97,8 +98,8 @@ def nudged(batch: DataProto) -> DataProto:
 def observe(batch: DataProto, mode: str, limit: int | None) -> StepEvidence:
     entropies_BT = torch.ones_like(batch.batch["old_log_probs"])
     sampling = {"temperature": 1.0, "rollout_dtype": "bfloat16", "train_dtype": "bfloat16"}
-    observed = Observed(batch, {"actor/grad_norm": 1.0, "actor/pg_loss": 0.1}, 1, entropies_BT)
-    return evidence_of_batch(observed, EvidenceHeader(mode, mode, 0, Detail.TOKENS, limit, sampling))
+    update = ActorUpdate(batch, {"actor/grad_norm": 1.0, "actor/pg_loss": 0.1}, 1, entropies_BT)
+    return evidence_of_batch(update, blank_evidence(update, mode, mode, 0, Detail.TOKENS, sampling), limit)
 
 
 class Stopwatch:

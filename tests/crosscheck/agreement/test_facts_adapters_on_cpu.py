@@ -8,6 +8,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 from peft import LoraConfig, get_peft_model
+from rollout_fixtures import make_config
 from tiny_models import tiny_qwen2
 
 from verl.crosscheck.agreement import facts_adapters
@@ -15,7 +16,8 @@ from verl.crosscheck.agreement.compare import Comparison, fact_differences, not_
 from verl.crosscheck.agreement.facts_adapters import adapter_facts, critic_adapter_facts, trains_adapters
 from verl.crosscheck.errors import CrossCheckError
 from verl.crosscheck.reasons import ReasonCode, because, free_text
-from verl.crosscheck.run import hooks
+from verl.crosscheck.run import live
+from verl.crosscheck.run.selection import hooks_for
 
 
 @pytest.mark.parametrize(
@@ -105,18 +107,14 @@ def test_the_report_shows_the_first_of_many():
 @pytest.mark.parametrize("lora_rank", [0, 8])
 def test_facts_are_told_once_the_workers_have_the_adapters(monkeypatch, tmp_path, lora_rank):
     told = []
-    share = SimpleNamespace(
-        tell_facts=told.append,
-        tell_sampling=lambda tokenizer: None,
-        begin_at=lambda step: None,
-        begin_training=lambda group: told.append("begin"),
-    )
-    monkeypatch.setattr("verl.crosscheck.run.share_data.ShareDataTest", lambda config: share)
-    monkeypatch.setattr("verl.crosscheck.agreement.facts.collect_facts", lambda trainer: {"model": {}})
-    config = OmegaConf.create({"actor_rollout_ref": {"model": {"lora_rank": lora_rank}}})
-    hook = hooks.ShareHooks(config, "ckpt")
+    monkeypatch.setattr(live, "collect_facts", lambda trainer: {"model": {}})
+    config = make_config(tmp_path, "ckpt")
+    config.actor_rollout_ref.model = {"lora_rank": lora_rank}
+    hook = hooks_for(config)
+    monkeypatch.setattr(hook.run, "tell_facts", told.append)
+    monkeypatch.setattr(hook, "begin_training", lambda group: told.append("begin"))
     hook.constructed(SimpleNamespace())
     assert told == ([] if lora_rank else [{"model": {}}])
-    hook.begin_at(0, SimpleNamespace(actor_rollout_wg=actor(1)))
+    hook.resumed(0, SimpleNamespace(actor_rollout_wg=actor(1)))
     expected = {"model": {}, **({"adapters": adapter_facts(actor(1), 0)} if lora_rank else {})}
     assert told == [expected, "begin"]

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from evidence_fixtures import make_batch, make_observed
+from evidence_fixtures import make_batch, make_update
 
 from verl.crosscheck.errors import DamagedError
 from verl.crosscheck.evidence import files
@@ -16,17 +16,14 @@ from verl.crosscheck.evidence.step import TensorChange
 from verl.crosscheck.exchange import layout
 from verl.crosscheck.exchange.publish import publish_file
 from verl.crosscheck.exchange.record.record import Record, write_record
-from verl.crosscheck.run.observe.gather import EvidenceHeader, evidence_of_batch
+from verl.crosscheck.run.observe.gather import blank_evidence, evidence_of_batch
 from verl.crosscheck.settings import Detail
 
 
 def make_evidence(detail=Detail.TOKENS, **observed):
-    about = EvidenceHeader(
-        "ckpt", "run-a", 0, detail, None, {"temperature": 1.0, "stop_token_ids": [1], "quantization": None}
-    )
-    evidence = evidence_of_batch(
-        make_observed(make_batch([[1, 2], [3]], [[7, 8, 9], [7]], ref=True), **observed), about
-    )
+    update = make_update(make_batch([[1, 2], [3]], [[7, 8, 9], [7]], ref=True), **observed)
+    sampling = {"temperature": 1.0, "stop_token_ids": [1], "quantization": None}
+    evidence = evidence_of_batch(update, blank_evidence(update, "ckpt", "run-a", 0, detail, sampling), None)
     return dataclasses.replace(
         evidence,
         changes={"lm_head.weight": TensorChange(0.5, 0.25, 0.75), "norm.weight": TensorChange(0.125)},
@@ -62,10 +59,13 @@ def test_a_step_done_again_replaces_what_was_there(tmp_path):
 
 def test_a_token_takes_at_most_nine_bytes(tmp_path):
     tokens = 512
-    about = EvidenceHeader("ckpt", "run-a", 0, Detail.TOKENS, None, {})
+
+    def recorded(update):
+        return evidence_of_batch(update, blank_evidence(update, "ckpt", "run-a", 0, Detail.TOKENS, {}), None)
+
     prompts, responses = [[1, row] for row in range(64)], [[2] * tokens for _ in range(64)]
-    without = evidence_of_batch(make_observed(make_batch(prompts, responses)), about)
-    with_ref = evidence_of_batch(make_observed(make_batch(prompts, responses, ref=True)), about)
+    without = recorded(make_update(make_batch(prompts, responses)))
+    with_ref = recorded(make_update(make_batch(prompts, responses, ref=True)))
     assert files.save(tmp_path / "without", without) < 6.5 * 64 * tokens
     assert files.save(tmp_path / "with", with_ref) < 8.5 * 64 * tokens
 

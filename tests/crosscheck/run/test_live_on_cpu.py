@@ -164,7 +164,7 @@ def test_a_second_live_run_of_a_mode_is_refused_with_both_identities(root):
     a = Side(root, "ckpt")
     with pytest.raises(SessionError) as caught:
         Side(root, "ckpt")
-    first = a.share._opened.run.card
+    first = a.share._exchange.run.card
     assert first.identity in str(caught.value)
     assert str(caught.value).count("mode ckpt") == 3
     assert str(caught.value).count(f"pid {first.process['pid']}") == 2
@@ -187,7 +187,7 @@ def test_on_another_host_a_silent_run_is_given_up_and_cannot_come_back(root, oth
     a2 = Side(root, "ckpt", clock=clock)
     assert clock.monotonic_s() >= 180
     assert "did not say that it ended; looking for up to 180 s" in capsys.readouterr().out
-    assert a2.share._opened.run.place.number == 2
+    assert a2.share._exchange.run.place.number == 2
     before = exchanged(root)
     with pytest.raises(SessionError, match=r"number 1 of mode ckpt .* was given up for dead and replaced by run"):
         a.generate()
@@ -204,7 +204,7 @@ def test_a_start_that_has_to_watch_takes_one_silence_and_keeps_the_waiting_run_p
     def look(own_pulse, second):
         beat(own_pulse, second)
         b_clock._now_s += 1.0
-        assert b.share._opened.meeting.peer.require_hope("rollout", 1) is not None
+        assert b.share._exchange.partner.peer.require_hope("rollout", 1) is not None
 
     def start_again():
         own_pulse = names_of(root, "rollout").heartbeat
@@ -221,7 +221,7 @@ def test_a_start_that_has_to_watch_takes_one_silence_and_keeps_the_waiting_run_p
     b.generate()
     b.step = 1
     b.generate()
-    assert started[0].share._opened.run.place.number == 2
+    assert started[0].share._exchange.run.place.number == 2
 
 
 def test_a_pause_of_the_one_that_waits_is_not_the_others_silence(root):
@@ -282,7 +282,7 @@ def test_a_lagging_listing_is_no_successor(root):
         def names(self, folder):
             return [name for name in super().names(folder) if name != "ckpt_2"]
 
-    place = a.share._opened.run.place
+    place = a.share._exchange.run.place
     assert place.number in (1, 2)
     with filesystem.replaced(Lagging()):
         place.require_current()
@@ -414,7 +414,7 @@ def test_the_end_of_the_other_run_ends_a_wait_at_once(root, error, message):
     with pytest.raises(PeerFailedError, match=message) as caught:
         b.generate()
     assert clock.monotonic_s() < 10
-    assert a.share._opened.run.card.identity in str(caught.value)
+    assert a.share._exchange.run.card.identity in str(caught.value)
 
 
 def test_nothing_is_begun_for_a_run_that_has_failed(root):
@@ -449,7 +449,7 @@ def test_a_silent_run_counts_as_dead_after_the_silence(root):
 
 def test_a_run_that_beats_and_does_nothing_is_stuck(root):
     a = Side(root, "ckpt")
-    a.share._opened.run.report("generating", global_step=1)
+    a.share._exchange.run.report("generating", global_step=1)
     heartbeat = names_of(root, "ckpt").heartbeat
     clock = ManualClock({float(s): (lambda s=s: beat(heartbeat, s)) for s in range(5, 5000, 5)})
     b = Side(root, "rollout", clock=clock, trainer={"share_data_timeout_s": 600})
@@ -459,7 +459,7 @@ def test_a_run_that_beats_and_does_nothing_is_stuck(root):
 
 def test_a_run_that_gets_on_slowly_is_waited_for(root):
     a = Side(root, "ckpt")
-    run = a.share._opened.run
+    run = a.share._exchange.run
     clock = ManualClock(
         {float(s): (lambda s=s: run.report(f"generating, {s}")) for s in range(170, 5000, 170)} | {5000.0: a.generate}
     )
@@ -666,7 +666,7 @@ def test_a_run_alone_goes_on_beside_one_that_waits(root, tmp_path):
     a = Side(root, "ckpt", own=tmp_path / "a", step=2)
     run_steps(a, b, 1)
     assert a.loaded == [b"weights 3"]
-    assert a.share._opened.run.place.number == 2
+    assert a.share._exchange.run.place.number == 2
 
 
 def test_a_fresh_run_beside_one_that_waits_begins_at_its_beginning(root, tmp_path):

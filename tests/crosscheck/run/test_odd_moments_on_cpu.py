@@ -115,7 +115,7 @@ def test_a_pipe_in_the_place_of_a_heartbeat_is_no_sign_of_life(tmp_path):
 
 def test_a_directory_on_its_way_out_is_said_to_be_gone(root):
     a, _ = side(root, "ckpt")
-    place = a._opened.run.place
+    place = a._exchange.run.place
     (place.session.folder / "session.json").unlink()
     with pytest.raises(DirectoryError, match="session.json is gone"):
         place.require_current()
@@ -127,4 +127,4 @@ def test_a_rollout_that_says_no_kind_of_call_is_damaged(root):
     content = (root / "rollout_0").read_bytes()
     (root / "rollout_0").write_bytes(content.replace(b"training", b"trAining", 1))
     with pytest.raises(DamagedError, match="rollout_0 does not say what it answers"):
-        a._opened.recorded(0)
+        a._exchange.recorded(0)

@@ -71,7 +71,7 @@ def test_an_artefact_that_is_put_aside_between_listing_and_reading_is_not_damage
     step_both(old["ckpt"], old["rollout"])
     for side in old.values():
         side.share.end()
-    live_side = Side(root, "ckpt", tmp_path / "new").share._opened
+    live_side = Side(root, "ckpt", tmp_path / "new").share._exchange
     read = artefacts.read_manifest
 
     def put_aside_first(folder):
@@ -113,5 +113,5 @@ def test_what_is_published_just_before_an_end_is_not_missed(tmp_path, monkeypatc
 
     monkeypatch.setattr(cards, "read_progress", before(cards.read_progress))
     monkeypatch.setattr(cards, "read_end", before(cards.read_end))
-    b.share._opened.meeting.peer.require_hope("rollout", 0)
+    b.share._exchange.partner.peer.require_hope("rollout", 0)
     b.generate()

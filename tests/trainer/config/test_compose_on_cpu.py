@@ -110,7 +110,9 @@ def test_the_typed_section_knows_every_key_of_the_yaml_with_its_default(name):
             assert defaults[key] == typed[key], key
 
 
-@pytest.mark.parametrize("path", ["ppo_trainer.yaml", "ppo_megatron_trainer.yaml", "rollout/rollout.yaml"])
+@pytest.mark.parametrize(
+    "path", ["share_data.yaml", "ppo_trainer.yaml", "ppo_megatron_trainer.yaml", "rollout/rollout.yaml"]
+)
 def test_a_comment_stands_above_each_key(path):
     lines = (Path(__file__).parents[3] / "verl" / "trainer" / "config" / path).read_text().splitlines()
     for above, line in pairwise(lines):

@@ -19,7 +19,7 @@ from verl.utils.config import omega_conf_to_dataclass
 
 @pytest.mark.parametrize(("value", "mode"), [("ckpt", ShareMode.CKPT), ("rollout", ShareMode.ROLLOUT), (None, None)])
 def test_modes(value, mode):
-    assert TrainerConfig(share_data=value).share_mode is mode
+    assert TrainerConfig(share_data=value).share_settings.mode is mode
 
 
 @pytest.mark.parametrize("value", ["foo", "", "CKPT", "Rollout", " ckpt", "null", "None", True, False, 0, ["ckpt"]])
@@ -93,13 +93,13 @@ def test_hydra_can_instantiate_the_section():
     section = OmegaConf.create({"_target_": "verl.trainer.config.TrainerConfig", "share_data": "ckpt", "nnodes": 2})
     config = omega_conf_to_dataclass(section)
     assert type(config) is TrainerConfig
-    assert (config.share_mode, config.nnodes) == (ShareMode.CKPT, 2)
+    assert (config.share_settings.mode, config.nnodes) == (ShareMode.CKPT, 2)
     with pytest.raises(Exception, match="Allowed: rollout, ckpt"):
         omega_conf_to_dataclass(OmegaConf.create({"_target_": "verl.trainer.config.TrainerConfig", "share_data": "x"}))
 
 
 def test_keys_that_a_recipe_added_are_left_to_it():
-    assert TrainerConfig.from_section({"share_data": "ckpt", "my_recipe": 1}).share_mode is ShareMode.CKPT
+    assert TrainerConfig.from_section({"share_data": "ckpt", "my_recipe": 1}).share_settings.mode is ShareMode.CKPT
 
 
 def test_prepare_resolves_the_directory_once(tmp_path, monkeypatch):
@@ -107,14 +107,14 @@ def test_prepare_resolves_the_directory_once(tmp_path, monkeypatch):
     config = make_config("with space/\u4e2d", "ckpt")
     prepared = prepare(config)
     monkeypatch.chdir("/")
-    assert config.trainer.share_data_dir == prepared.share_data_dir == str(tmp_path / "with space" / "\u4e2d")
+    assert config.trainer.share_data_dir == str(prepared.directory) == str(tmp_path / "with space" / "\u4e2d")
     assert prepare(config) == prepared
 
 
 def test_prepare_touches_nothing_when_off(tmp_path):
     config = make_config(tmp_path / "share")
     before = OmegaConf.to_yaml(config)
-    assert prepare(config).share_mode is None
+    assert prepare(config).mode is None
     assert OmegaConf.to_yaml(config) == before
     assert list(tmp_path.iterdir()) == []
 

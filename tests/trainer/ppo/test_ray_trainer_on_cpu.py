@@ -16,7 +16,9 @@ from verl.crosscheck.evidence.files import load
 from verl.crosscheck.exchange.layout import MANIFEST, RunNames, is_staged
 from verl.crosscheck.exchange.manifest import read_checked
 from verl.crosscheck.run.checkpoints import actor_about
-from verl.crosscheck.run.hooks import NoHooks, ShareHooks, SkipHooks, hooks_for
+from verl.crosscheck.run.hooks import NoHooks
+from verl.crosscheck.run.live import LiveExchange
+from verl.crosscheck.run.selection import SkipHooks, hooks_for
 from verl.crosscheck.weights.portable import transfer
 from verl.experimental.separation.ray_trainer import SeparateRayPPOTrainer
 from verl.protocol import DataProto
@@ -158,8 +160,8 @@ def test_off_adds_nothing(tmp_path, update_log):
     ("changes", "cls"),
     [
         ({}, NoHooks),
-        ({"trainer.share_data": "ckpt"}, ShareHooks),
-        ({"trainer.share_data": "rollout"}, ShareHooks),
+        ({"trainer.share_data": "ckpt"}, LiveExchange),
+        ({"trainer.share_data": "rollout"}, LiveExchange),
         ({"actor_rollout_ref.rollout.skip_rollout": True}, SkipHooks),
         ({"actor_rollout_ref.rollout.skip_rollout": True, "actor_rollout_ref.rollout.skip_index": False}, NoHooks),
     ],
@@ -235,10 +237,10 @@ def test_another_layout_exchanges_portable_checkpoints(tmp_path, update_log, key
     monkeypatch.setattr(transfer, "support", lambda workers: "")
     taker = make_trainer(make_config(tmp_path, "rollout"), update_log)
     taker.crosscheck  # noqa: B018  takes its place, and waits for nobody
-    taker.crosscheck.begin_at(0, SimpleNamespace(actor_rollout_wg=None))
+    taker.crosscheck.resumed(0, SimpleNamespace(actor_rollout_wg=None))
     sampler = make_trainer(of_another_layout(tmp_path, key), update_log)
     sampler.async_rollout_manager = FakeManager()
-    sampler.crosscheck.begin_at(0, SimpleNamespace(actor_rollout_wg=None))
+    sampler.crosscheck.resumed(0, SimpleNamespace(actor_rollout_wg=None))
     taker._update_actor(batch())
     sampler._update_actor(batch())
     assert calls == [("save", taker.actor_rollout_wg), ("load", sampler.actor_rollout_wg, b"weights")]
@@ -257,12 +259,12 @@ def test_workers_without_portable_checkpoints_are_told_when_the_other_layout_com
     monkeypatch.setattr(transfer, "support", lambda workers: "quantised weights")
     configs = {"rollout": make_config(tmp_path, "rollout"), "ckpt": of_another_layout(tmp_path, "trainer.device")}
     early = make_trainer(configs.pop(first), update_log)
-    early.crosscheck.begin_at(0, SimpleNamespace(actor_rollout_wg=None))
+    early.crosscheck.resumed(0, SimpleNamespace(actor_rollout_wg=None))
     late = make_trainer(configs.popitem()[1], update_log)
     with pytest.raises(
         SettingsError, match="cannot exchange portable checkpoints: not possible with quantised weights"
     ):
-        late.crosscheck.begin_at(0, SimpleNamespace(actor_rollout_wg=None))
+        late.crosscheck.resumed(0, SimpleNamespace(actor_rollout_wg=None))
     with pytest.raises(SettingsError, match="not possible with quantised weights"):
         early._update_actor(batch())
     assert [entry for entry in update_log if entry[0] in ("save", "load")] == []

@@ -1,6 +1,6 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""What was answered there, held against what was asked here: differences are worded, and raised or warned of."""
+"""Loads what another run made, if it fits what this run asked for: differences are raised, or warned of."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ from typing import Any
 
 from verl.crosscheck.console import MARK, say
 from verl.crosscheck.errors import DamagedError, MismatchError
+from verl.crosscheck.exchange.artefacts import read_artefact_about
 from verl.crosscheck.exchange.directory import require_own_file
+from verl.crosscheck.exchange.manifest import read_checked
 from verl.crosscheck.identity import Call, CallKind, require_same_call
-from verl.crosscheck.run.checkpoints import LAYOUT
+from verl.crosscheck.run.checkpoints import LAYOUT, require_device
+from verl.crosscheck.run.hooks import ActorFiles
+from verl.crosscheck.run.indexing import CallKey
 from verl.crosscheck.run.rollouts import load_rollout
 from verl.crosscheck.settings import CkptFormat
 from verl.protocol import DataProto
@@ -34,10 +38,10 @@ USED_ALL_THE_SAME = "It is used all the same, since trainer.share_data_strict=Fa
 
 
 def load_answer(path: Path, call: Call, prompts: DataProto, *, strict: bool) -> DataProto:
-    """The rollout in `path` as the answer to `call`, as if it had just been generated.
+    """Return the rollout in `path` as the answer to `call`, as if it had just been generated.
 
     Raises:
-        DamagedError: it is somebody else's, or not as it was written.
+        DamagedError: the file is another user's, or not as it was written.
         MismatchError: see `require_answer`.
     """
     require_own_file(path)
@@ -51,12 +55,26 @@ def load_answer(path: Path, call: Call, prompts: DataProto, *, strict: bool) -> 
     return output
 
 
+def recorded_key(path: Path) -> CallKey:
+    """Return what a rollout says that it answers. Its body is not read.
+
+    Raises:
+        FileNotFoundError: there is none.
+        DamagedError: it says nothing that could be a call.
+    """
+    about = read_artefact_about(path)
+    try:
+        return CallKey(CallKind(about["call"]), about["global_step"])
+    except (KeyError, ValueError) as e:
+        raise DamagedError(f"{path} does not say what it answers ({e!r}). Nothing of it was used") from None
+
+
 def require_answer(own: Call, recorded: Call, path: Path, *, strict: bool) -> None:
     """Return if the rollout in `path` answers this run's call.
 
     Raises:
         MismatchError: it answers another one, and `strict`; else that is warned of. Another number of rows is an error
-            in any case: nothing could be made of it.
+            in any case: no batch could be made of it.
     """
     skipped = own.kind is CallKind.VALIDATION and recorded.kind is not CallKind.VALIDATION
     advice = VALIDATE_AFTER_RESUME if skipped else SAME_QUESTION
@@ -65,6 +83,22 @@ def require_answer(own: Call, recorded: Call, path: Path, *, strict: bool) -> No
         return
     with _warned():
         require_same_call(own, recorded, str(path), advice, USED_ALL_THE_SAME)
+
+
+def load_checked(path: Path, actor: ActorFiles, about: dict[str, Any], *, strict: bool) -> None:
+    """Load the checkpoint in `path` into the actor, if it is of the update that `about` says.
+
+    Raises:
+        DamagedError, MismatchError: see `manifest.read_checked`, `require_same_update` and
+            `checkpoints.require_device`; nothing was loaded.
+        SettingsError: it is portable, and the trainer cannot load such a one.
+    """
+    found = read_checked(path).about
+    require_same_update(path, about, found, strict=strict)
+    form = format_of(found)
+    if form is CkptFormat.NATIVE and "device" in about:
+        require_device(path, about["device"])
+    actor.load_as(form)(str(path))
 
 
 def require_same_update(path: Path, own: dict[str, Any], found: dict[str, Any], *, strict: bool) -> None:
@@ -88,10 +122,10 @@ def require_same_update(path: Path, own: dict[str, Any], found: dict[str, Any], 
 
 
 def format_of(about: Mapping[str, Any]) -> CkptFormat:
-    """The form of a checkpoint, by what it says of itself; those of before there was a choice are native.
+    """Return the form of a checkpoint by what it says of itself; native if it says nothing, as old ones do.
 
     Raises:
-        DamagedError: it is none that is known.
+        DamagedError: the form is not one that is known.
     """
     value = about.get("format", CkptFormat.NATIVE.value)
     for each in (CkptFormat.NATIVE, CkptFormat.PORTABLE):

@@ -1,185 +1,101 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the trainer calls: one object, whatever is switched on. Off is an object that does nothing."""
+"""What the trainer calls: one object, with a method for each place of a run where the fork may act.
+
+`NoHooks`, which does nothing, is off and the base of the others: `selection.SkipHooks`, `live.LiveExchange` and
+`replay.ReplayExchange`. `selection.hooks_for` makes the one that a configuration asks for.
+"""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from omegaconf import OmegaConf
-
-from verl.crosscheck.run.actor_files import ActorFiles
-from verl.crosscheck.run.startup import prepare
+from verl.crosscheck.errors import SettingsError
+from verl.crosscheck.settings import CkptFormat
 
 if TYPE_CHECKING:
     import torch
 
     from verl.protocol import DataProto
 
+Load = Callable[[str], object]
+"""Loads the actor from the folder it is given, on all workers, and returns when done."""
+Save = Callable[[str], object]
+"""Saves the actor into the folder it is given, on all workers, and returns when done."""
+
 
 @dataclass(frozen=True)
-class Updated:
-    """What a trainer holds after an update of the actor."""
+class ActorFiles:
+    """How a trainer's actor gets into a folder and out of it, in each form that checkpoints have.
 
-    actor: ActorFiles
-    """Gets the actor into a folder and out of it."""
-    about: Callable[[], dict[str, Any]]
-    """Says what was trained on, and by what, as plain JSON."""
+    Args:
+        load, save: upstream's own checkpoint.
+        load_portable, save_portable: weights for any layout of ranks; None if the trainer has no such functions.
+    """
+
+    load: Load
+    save: Save
+    load_portable: Load | None = None
+    save_portable: Save | None = None
+
+    def load_as(self, form: CkptFormat) -> Load:
+        """Return the function that loads `form`. Raises SettingsError if the trainer has none."""
+        return self.load if form is CkptFormat.NATIVE else _required(self.load_portable)
+
+    def save_as(self, form: CkptFormat) -> Save:
+        """Return the function that saves `form`. Raises SettingsError if the trainer has none."""
+        return self.save if form is CkptFormat.NATIVE else _required(self.save_portable)
+
+
+@dataclass(frozen=True)
+class ActorUpdate:
+    """An update of the actor that a trainer has just made."""
+
     batch: DataProto
+    """What the actor was updated on, B rows."""
     metrics: Mapping[str, Any]
-    """The update's own, under upstream's names."""
+    """The update's own, under upstream's names; a list of mini-batches' values counts as its mean."""
     global_step: int
-
-
-class Hooks(Protocol):
-    """The places of a run where something may happen."""
-
-    def wrap_rollout(self, manager: Any) -> None:
-        """Called once with the rollout manager, before its first use."""
-
-    def note_log_probs(self, computed: Any) -> None:
-        """Called with what upstream's `_compute_old_log_prob` returned, which drops the entropies afterwards."""
-
-    def exchange_actor(self, updated: Updated) -> dict[str, float]:
-        """Called after each actor update, before the weights are pushed. Returns metrics."""
-
-    def constructed(self, trainer: Any) -> None:
-        """Called once the trainer has its data, before anything is computed."""
-
-    def begin_at(self, global_step: int, trainer: Any) -> None:
-        """Called once the trainer has resumed, or not, with the steps that were done before."""
-
-    def mark_checkpoint(self, folder: Path) -> None:
-        """Called before the trainer saves a checkpoint of its own into `folder`."""
-
-    def end(self, error: BaseException | None) -> None:
-        """Called at the end of training, with the error that ended it."""
+    entropies_BT: torch.Tensor | None = None
+    """Of the training engine's distributions, in the order of the batch."""
+    recomputed: bool = True
+    """Whether `old_log_probs` are the training engine's; False if they are the rollout's under another name."""
 
 
 class NoHooks:
-    """Neither cross-check nor rollout skip."""
+    """Neither cross-check nor rollout skip: each place of a run, and nothing done there."""
 
-    def wrap_rollout(self, manager: Any) -> None:
-        pass
+    def constructed(self, trainer: Any) -> None:
+        """The trainer has its data, and has computed nothing yet."""
 
-    def note_log_probs(self, computed: Any) -> None:
-        pass
+    def before_rollout(self, manager: Any) -> None:
+        """The trainer has its rollout manager, and has not used it yet."""
 
-    def exchange_actor(self, updated: Updated) -> dict[str, float]:
+    def resumed(self, global_step: int, trainer: Any) -> None:
+        """The trainer has resumed, or not, and begins after `global_step`; the engine has no weights yet."""
+
+    def after_log_probs(self, computed: Any) -> None:
+        """Upstream's `_compute_old_log_prob` has returned `computed`, whose entropies upstream drops afterwards."""
+
+    def after_update(self, actor: ActorFiles, update: ActorUpdate) -> dict[str, float]:
+        """The actor was updated, and its weights are not pushed to the engine yet. Returns metrics."""
         return {}
 
-    def constructed(self, trainer: Any) -> None:
-        pass
+    def before_own_checkpoint(self, folder: Path) -> None:
+        """The trainer is about to save a checkpoint of its own into `folder`."""
 
-    def begin_at(self, global_step: int, trainer: Any) -> None:
-        pass
-
-    def mark_checkpoint(self, folder: Path) -> None:
-        pass
-
-    def end(self, error: BaseException | None) -> None:
-        pass
+    def ended(self, error: BaseException | None) -> None:
+        """Training has ended, with an error or without."""
 
 
-class SkipHooks(NoHooks):
-    """Rollout skip with one file a call: in front of the very first call, which validation may make."""
-
-    def __init__(self, config: Any) -> None:
-        self._config = config
-
-    def wrap_rollout(self, manager: Any) -> None:
-        from verl.crosscheck.run.rollout_skip import RolloutSkip
-
-        RolloutSkip(self._config, manager).wrap_generate_sequences()
-
-
-class ShareHooks:
-    """The cross-check of two runs."""
-
-    def __init__(self, config: Any, mode: str) -> None:
-        from verl.crosscheck.agreement.facts_adapters import trains_adapters
-        from verl.crosscheck.run.share_data import ShareDataTest
-
-        self._mode, self._config = mode, config
-        self._share = ShareDataTest(config)
-        self._bypasses = bool(OmegaConf.select(config, "algorithm.rollout_correction.bypass_mode"))
-        self._entropies_BT: torch.Tensor | None = None
-        self._facts: dict[str, Any] = {}
-        self._trains_adapters = trains_adapters(config)
-
-    def wrap_rollout(self, manager: Any) -> None:
-        self._share.wrap_generate_sequences(self._mode, manager)
-
-    def note_log_probs(self, computed: Any) -> None:
-        with suppress(AttributeError, KeyError, TypeError, IndexError):  # a trainer of a recipe's may return others
-            self._entropies_BT = computed[0].batch["entropys"]
-
-    def exchange_actor(self, updated: Updated) -> dict[str, float]:
-        from verl.crosscheck.run.observe.gather import Observed
-
-        entropies_BT, self._entropies_BT = self._entropies_BT, None
-        observed = Observed(
-            updated.batch, updated.metrics, updated.global_step, entropies_BT, recomputed=not self._bypasses
+def _required(function: Load | None) -> Load:
+    if function is None:
+        raise SettingsError(
+            "this pair exchanges portable checkpoints, and the caller of after_update_policy gave no functions for "
+            "them. Give it load_portable and save_portable, or both runs the same layout and "
+            "trainer.share_data_ckpt_format=native"
         )
-        timing_s = self._share.after_update_policy(
-            self._mode,
-            updated.actor.load,
-            updated.actor.save,
-            updated.about(),
-            lambda: observed,
-            updated.actor.load_portable,
-            updated.actor.save_portable,
-        )
-        return {**{f"timing_s/{name}": seconds for name, seconds in timing_s.items()}, **self._share.metrics()}
-
-    def constructed(self, trainer: Any) -> None:
-        from verl.crosscheck.agreement.facts import collect_facts
-        from verl.crosscheck.agreement.facts_adapters import critic_adapter_facts
-
-        self._facts = {**collect_facts(trainer), **critic_adapter_facts(self._config)}
-        if not self._trains_adapters:
-            self._tell_facts()
-        self._share.tell_sampling(getattr(trainer, "tokenizer", None))
-
-    def begin_at(self, global_step: int, trainer: Any) -> None:
-        self._share.begin_at(global_step)
-        if self._trains_adapters:  # which no worker had before
-            from verl.crosscheck.agreement.facts_adapters import adapter_facts
-
-            self._facts["adapters"] = adapter_facts(trainer.actor_rollout_wg, global_step)
-            self._tell_facts()
-        self._share.begin_training(trainer.actor_rollout_wg)
-
-    def _tell_facts(self) -> None:
-        from verl.crosscheck.redaction import without_secrets
-
-        self._share.tell_facts(without_secrets(self._facts, os.environ))
-
-    def mark_checkpoint(self, folder: Path) -> None:
-        self._share.mark_checkpoint(folder)
-
-    def end(self, error: BaseException | None) -> None:
-        self._share.end(error)
-
-
-def hooks_for(config: Any) -> Hooks:
-    """The hooks that a run's whole configuration asks for.
-
-    Raises:
-        SettingsError, DirectoryError: see `verl.crosscheck.run.startup.prepare`.
-    """
-    trainer = prepare(config)
-    mode = trainer.share_mode
-    if mode is not None:
-        return ShareHooks(config, mode.value)
-    rollout = OmegaConf.select(config, "actor_rollout_ref.rollout") or {}
-    # With one file for all calls, upstream's own place (after the first validation) is the right one: that validation's
-    # rollouts must not be taken for training's.
-    if rollout.get("skip_rollout", False) and rollout.get("skip_index", True):
-        return SkipHooks(config)
-    return NoHooks()
+    return function

@@ -33,8 +33,7 @@ from verl.crosscheck.redaction import text_without_secrets, without_secrets
 from verl.crosscheck.run.checkpoints import device_of, world_size_of
 from verl.crosscheck.run.partner_checks import PartnerChecks
 from verl.crosscheck.run.resuming import start_of
-from verl.crosscheck.settings import RUN_KEY, ShareMode
-from verl.trainer.config.config import TrainerConfig
+from verl.crosscheck.settings import RUN_KEY, ShareMode, ShareSettings
 
 
 def card_of(config: Any, mode: ShareMode) -> Card:
@@ -63,34 +62,34 @@ def card_of(config: Any, mode: ShareMode) -> Card:
 
 
 @contextmanager
-def registered_run(config: Any, trainer: TrainerConfig) -> Iterator[None]:
+def registered_run(config: Any, settings: ShareSettings) -> Iterator[None]:
     """Around the main program of a run: take its place in the exchange directory, beat, and tell how it ended.
 
     With `share_data` off, and in a replay, which nobody waits for, nothing happens.
 
     Args:
         config: gets an entry that tells the trainer where the run's folder is.
-        trainer: its trainer section, the directory having been opened.
+        settings: made of it, the directory being open.
 
     Raises:
         SessionError: another run of the same mode lives, or the session begins elsewhere.
         AgreementError: the other run is there already, and is configured differently.
         DamagedError, DirectoryError: what lies in the directory cannot be used.
     """
-    mode = trainer.share_mode
-    if mode is None or trainer.share_data_replay:
+    mode = settings.mode
+    if mode is None or settings.replay:
         yield
         return
     say(MARK, read_installation().summary())
-    with _opened(config, trainer, mode, SystemClock()) as run, _end_told(run):
+    with _opened(config, settings, mode, SystemClock()) as run, _end_told(run):
         say(MARK, f"taking part as {run.card.identity} in {run.place.session.folder}")
-        PartnerChecks(run, trainer, SystemClock()).look_around()
+        PartnerChecks(run, settings, SystemClock()).look_around()
         with read_write(config.trainer), open_dict(config.trainer):
             config.trainer[RUN_KEY] = str(run.place.names.folder)
         yield
 
 
-def own_run(config: Any, trainer: TrainerConfig, mode: ShareMode, clock: Clock) -> OwnRun:
+def own_run(config: Any, settings: ShareSettings, mode: ShareMode, clock: Clock) -> OwnRun:
     """The run of this process: the one that the main program opened, or else a new one, with a heartbeat of its own
     that lasts as long as the process.
 
@@ -109,17 +108,17 @@ def own_run(config: Any, trainer: TrainerConfig, mode: ShareMode, clock: Clock) 
         return run
     stack = ExitStack()
     atexit.register(stack.close)
-    return stack.enter_context(_opened(config, trainer, mode, clock))
+    return stack.enter_context(_opened(config, settings, mode, clock))
 
 
 @contextmanager
-def _opened(config: Any, trainer: TrainerConfig, mode: ShareMode, clock: Clock) -> Iterator[OwnRun]:
+def _opened(config: Any, settings: ShareSettings, mode: ShareMode, clock: Clock) -> Iterator[OwnRun]:
     """A run with a place of its own, beating from the moment that it has it."""
     with ExitStack() as beating:
         yield open_run(
-            Path(trainer.share_data_dir),
+            settings.directory,
             card_of(config, mode),
-            silence_s=trainer.share_data_silence_s,
+            silence_s=settings.silence_s,
             clock=clock,
             tell=lambda line: say(MARK, line),
             claimed=lambda place: beating.enter_context(Heartbeat(place.names.heartbeat)),

@@ -22,8 +22,7 @@ from verl.crosscheck.exchange.session.own_run import OwnRun
 from verl.crosscheck.exchange.session.peer import Peer, Sighting
 from verl.crosscheck.reasons import ReasonCode, because
 from verl.crosscheck.run.ckpt_format import FormatChoice, choose
-from verl.crosscheck.settings import CkptFormat
-from verl.trainer.config.config import TrainerConfig
+from verl.crosscheck.settings import CkptFormat, ShareSettings
 
 _NO_FACTS = {"facts": not_known(because(ReasonCode.NO_FACTS))}
 _FACTS_EVERY_S = 0.1
@@ -33,15 +32,15 @@ class PartnerChecks:
     """One run's look at the other, repeated when another takes its place.
 
     Args:
-        trainer: what is strict, and how long a run may be silent.
+        settings: of this run.
     """
 
-    def __init__(self, run: OwnRun, trainer: TrainerConfig, clock: Clock) -> None:
-        self._run, self._trainer, self._clock = run, trainer, clock
+    def __init__(self, run: OwnRun, settings: ShareSettings, clock: Clock) -> None:
+        self._run, self._settings, self._clock = run, settings, clock
         self._peer = Peer(
             run.place.session.folder,
             OTHER[run.place.mode],
-            trainer.share_data_silence_s,
+            settings.silence_s,
             clock,
             run.card.others_before,
         )
@@ -95,7 +94,7 @@ class PartnerChecks:
         if self._choice is None:
             number = self._run.card.others_before
             if number == 0:  # nobody is there yet, and who comes finds what suits an equal run
-                asked = self._trainer.ckpt_format
+                asked = self._settings.ckpt_format
                 return CkptFormat.NATIVE if asked is CkptFormat.AUTO else asked
             self._choose(cards.read_card(self._run.place.session.run(self._peer.mode, number)))
         assert self._choice is not None
@@ -107,7 +106,7 @@ class PartnerChecks:
 
     def require_portable_if_chosen(self) -> None:
         """Raises SettingsError if portable checkpoints are asked for, or needed, and this run's workers have none."""
-        asked = self._trainer.ckpt_format if self._choice is None else self._choice.format
+        asked = self._settings.ckpt_format if self._choice is None else self._choice.format
         if asked is CkptFormat.PORTABLE and self.why_not_portable:
             raise SettingsError(
                 f"this run cannot exchange portable checkpoints: not possible with {self.why_not_portable}"
@@ -182,7 +181,7 @@ class PartnerChecks:
 
     def _facts(self, names: RunNames) -> dict[str, Any] | None:
         """A run's facts, once the directory shows them: it has said that they are there."""
-        deadline_s = self._clock.monotonic_s() + self._trainer.share_data_silence_s
+        deadline_s = self._clock.monotonic_s() + self._settings.silence_s
         while (facts := cards.read_facts(names)) is None and self._clock.monotonic_s() < deadline_s:
             self._clock.sleep(_FACTS_EVERY_S)
         return facts
@@ -195,7 +194,7 @@ class PartnerChecks:
         comparison = compare(own.config, other.config, own_facts, other_facts, resumed=resumed)
         if over:
             comparison = without_length(comparison, own.config)
-        require_agreement(comparison, *self._names(other), strict=self._trainer.share_data_strict)
+        require_agreement(comparison, *self._names(other), strict=self._settings.strict)
         return comparison
 
     def _names(self, other: Card) -> tuple[str, str]:

@@ -1,13 +1,11 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""One run alone, on what a finished session recorded. Nothing is waited for, and nothing is written."""
+"""One run alone, on what a finished session recorded. Waits for nothing and writes nothing into the directory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from verl.crosscheck.agreement.compare import compare, require_agreement, without_length
@@ -15,23 +13,19 @@ from verl.crosscheck.console import MARK, failure_told, say
 from verl.crosscheck.errors import DamagedError, DirectoryError
 from verl.crosscheck.exchange import artefacts
 from verl.crosscheck.exchange.session import cards
+from verl.crosscheck.exchange.session.cards import Card
 from verl.crosscheck.exchange.session.claim import OTHER, locate
 from verl.crosscheck.identity import Call
-from verl.crosscheck.run import resuming
-from verl.crosscheck.run.acceptance import load_answer
-from verl.crosscheck.run.actor_files import ActorFiles, load_checked
-from verl.crosscheck.run.indexing import CallIndex, CallKey, index_of_call
-from verl.crosscheck.run.live import asked_of
-from verl.crosscheck.run.observe.gather import Observed
+from verl.crosscheck.run.acceptance import load_checked, recorded_key
+from verl.crosscheck.run.exchanging import Exchange
+from verl.crosscheck.run.hooks import ActorFiles, ActorUpdate
+from verl.crosscheck.run.indexing import CallKey
 from verl.crosscheck.run.participation import card_of
-from verl.crosscheck.run.rollouts import identify_call
-from verl.crosscheck.run.step_times import StepTimes
-from verl.crosscheck.settings import ShareMode
+from verl.crosscheck.settings import ShareMode, ShareSettings
 from verl.protocol import DataProto
-from verl.trainer.config.config import TrainerConfig
 
 
-class ReplayExchange:
+class ReplayExchange(Exchange):
     """A run in `mode` that takes the place of one in a session that is over.
 
     Mode `rollout` trains on the recorded rollouts and saves no checkpoint for anybody; mode `ckpt` generates and loads
@@ -43,9 +37,8 @@ class ReplayExchange:
         DamagedError: what lies there cannot be used.
     """
 
-    def __init__(self, config: Any, trainer: TrainerConfig, mode: ShareMode, times: StepTimes) -> None:
-        self.mode, self.times, self._trainer = mode, times, trainer
-        self.layout, self.session = locate(Path(trainer.share_data_dir))
+    def __init__(self, config: Any, settings: ShareSettings, mode: ShareMode) -> None:
+        layout, self.session = locate(settings.directory)
         own = card_of(config, mode)
         names = self.session.newest(OTHER[mode.value])
         if names is None:
@@ -55,62 +48,32 @@ class ReplayExchange:
             )
         other = cards.read_card(names)
         goes_on = own.start.session == self.session.id
-        self.start = own.start if goes_on else cards.Start(own.start.global_step)
-        comparison = without_length(compare(own.config, other.config, {}, {}, resumed=goes_on), own.config)
-        warning = require_agreement(
-            comparison, f"this run ({mode.value})", f"the recorded run ({other.mode})", strict=trainer.share_data_strict
-        )
-        if not comparison.agrees:
-            say(MARK, f"Warning: {warning}", "yellow")
-        self.index = CallIndex(self.start, trainer.test_freq, resuming.last_step(config))
-        self.updates = self.start.updates
-        say(MARK, f"replaying session {self.session.number} of {self.layout.root}, recorded with {other.identity}")
-
-    def begin_at(self, global_step: int) -> None:
-        """See `LiveSide.begin_at`."""
-        resuming.require_start(self.start, global_step)
-
-    def mark_checkpoint(self, folder: Path) -> None:
-        """See `LiveSide.mark_checkpoint`."""
-        resuming.mark_checkpoint(folder, self.session.id, self.index.next, self.updates)
+        _require_agreement(own, other, resumed=goes_on, strict=settings.strict)
+        start = own.start if goes_on else cards.Start(own.start.global_step)
+        super().__init__(config, settings, mode, layout, self.session.id, start)
+        say(MARK, f"replaying session {self.session.number} of {layout.root}, recorded with {other.identity}")
 
     def rollouts(self) -> RecordedRollouts | None:
-        """What stands in front of the rollout manager; None leaves it alone."""
         return RecordedRollouts(self) if self.mode is ShareMode.ROLLOUT else None
 
-    def exchange_actor(
-        self, actor: ActorFiles, about: dict[str, Any], observed: Callable[[], Observed] | None = None
+    def recorded(self, index: int) -> CallKey | None:
+        with suppress(FileNotFoundError, DamagedError):
+            return recorded_key(self.layout.rollout(index))
+        return None
+
+    def _exchange_ckpt(
+        self, index: int, actor: ActorFiles, about: dict[str, Any], observed: Callable[[], ActorUpdate] | None
     ) -> None:
-        """See `ShareDataTest.after_update_policy`. A replay keeps nothing, so nobody asks what was observed."""
-        index, self.updates = self.updates, self.updates + 1
+        """Load the recorded checkpoint in mode `ckpt`. Records nothing, so `observed` is not called."""
         if self.mode is ShareMode.ROLLOUT:
             return
         path = self.layout.ckpt(index)
-        about = {"kind": "ckpt", "index": index, **about}
         with failure_told(MARK, f"Load ckpt failed from {path} because of "), self.times.spent("load_ckpt"):
             self.require_recorded("ckpt", index)
             # The recorded update was made from the recorded rollout, and this run's own may well be another.
             about.pop("batch_digest", None)
-            load_checked(path, actor, about, strict=self._trainer.share_data_strict)
+            load_checked(path, actor, about, strict=self.settings.strict)
         say(MARK, f"Successfully load ckpt from {path}", "green")
-
-    def identify(self, prompts: DataProto) -> Call | None:
-        """The session's call that `prompts` make; None if it has no such call."""
-        with self.times.spent("identify"):
-            call = identify_call(self.index.next, prompts)
-            at = index_of_call(self.index, CallKey(call.kind, call.global_step), self._recorded)
-            return None if at is None else replace(call, index=at)
-
-    def load_rollout(self, call: Call, prompts: DataProto) -> DataProto:
-        """The recorded answer to `call`."""
-        path = self.layout.rollout(call.index)
-        told = failure_told(MARK, f"Failed to load pre-generated data from {path} Error: ")
-        with told, self.times.spent("load_rollout"):
-            self.require_recorded("rollout", call.index)
-            output = load_answer(path, call, prompts, strict=self._trainer.share_data_strict)
-        say(MARK, f"Successfully load pre-generated data from {path}", "green")
-        self.times.account(call, output)
-        return output
 
     def require_recorded(self, kind: str, index: int) -> None:
         """Return if the session recorded that artefact.
@@ -131,30 +94,38 @@ class ReplayExchange:
             f"session {self.session.number} in {self.layout.root} holds no {kind}_{index} (there is: {there}). {advice}"
         )
 
-    def _recorded(self, index: int) -> CallKey | None:
-        with suppress(FileNotFoundError, DamagedError):
-            return asked_of(self.layout.rollout(index))
-        return None
-
 
 class RecordedRollouts:
     """Mode `rollout`: the recording answers."""
 
-    def __init__(self, side: ReplayExchange) -> None:
-        self._side = side
+    def __init__(self, exchange: ReplayExchange) -> None:
+        self._exchange = exchange
 
     def begin(self, prompts: DataProto) -> Call | None:
-        return self._side.identify(prompts)
+        return self._exchange.identify(prompts)
 
     def load(self, call: Call | None, prompts: DataProto) -> DataProto | None:
-        return None if call is None else self._side.load_rollout(call, prompts)
+        if call is None:
+            return None
+        index = call.index
+        output = self._exchange.load_rollout(call, prompts, lambda: self._exchange.require_recorded("rollout", index))
+        self._exchange.times.account(call, output)
+        return output
 
     def save(self, call: Call | None, prompts: DataProto, output: DataProto) -> None:
         assert call is None, "a replay asks the engine only for what is no part of the session"
 
 
+def _require_agreement(own: Card, other: Card, *, resumed: bool, strict: bool) -> None:
+    """Return if the two configurations agree, or `strict` is not set; then warn. Raises AgreementError."""
+    comparison = without_length(compare(own.config, other.config, {}, {}, resumed=resumed), own.config)
+    warning = require_agreement(comparison, f"this run ({own.mode})", f"the recorded run ({other.mode})", strict=strict)
+    if not comparison.agrees:
+        say(MARK, f"Warning: {warning}", "yellow")
+
+
 def _ranges(indexes: list[int]) -> list[str]:
-    """`[0, 1, 2, 5]` as `["0 to 2", "5"]`."""
+    """Return `[0, 1, 2, 5]` as `["0 to 2", "5"]`."""
     ranges: list[list[int]] = []
     for index in indexes:
         if ranges and ranges[-1][1] == index - 1:

@@ -1,8 +1,8 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""Cross-check of two runs: exchange of rollouts and actor checkpoints through a shared directory.
+"""`ShareDataTest`: one run's part in a cross-check, for trainers that call it by hand.
 
-`ShareDataTest` is one run's side of the exchange. The trainer of this fork calls it; it can be called by hand as well:
+The trainer of this fork calls the same objects through `verl.crosscheck.run.hooks`.
 
     share = ShareDataTest(config)
     share.wrap_generate_sequences("ckpt", rollout_manager)           # once, before the first rollout
@@ -18,21 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from verl.crosscheck.clock import Clock, SystemClock
-from verl.crosscheck.console import MARK, say
+from verl.crosscheck.console import MARK
 from verl.crosscheck.errors import SettingsError
-from verl.crosscheck.run.actor_files import ActorFiles
-from verl.crosscheck.run.interception import intercept
-from verl.crosscheck.run.live import LiveExchange
-from verl.crosscheck.run.observe.gather import Observed
-from verl.crosscheck.run.observe.step_observer import tell_what_is_lacking
-from verl.crosscheck.run.replay import ReplayExchange
-from verl.crosscheck.run.startup import open_exchange, validate
-from verl.crosscheck.run.step_times import StepTimes
-from verl.crosscheck.settings import Detail, ShareMode
+from verl.crosscheck.run.exchanging import Exchange
+from verl.crosscheck.run.hooks import ActorFiles, ActorUpdate
+from verl.crosscheck.run.selection import exchange_for, open_announced
+from verl.crosscheck.run.startup import validate
+from verl.crosscheck.settings import ShareMode
 
 __all__ = ["ShareDataTest"]
-
-RAY_SESSIONS = "/tmp/ray/session"  # noqa: S108  compared with, never written to
 
 
 class ShareDataTest:
@@ -53,21 +47,9 @@ class ShareDataTest:
 
     def __init__(self, config: Any, clock: Clock | None = None) -> None:
         self._config = config
-        self._trainer = open_exchange(config, validate(config))
+        self._settings = open_announced(config, validate(config))
         self._clock = clock or SystemClock()
-        self._times = StepTimes()
-        self._opened: LiveExchange | ReplayExchange | None = None
-        root = self._trainer.share_data_dir
-        say(MARK, f"dump path set to: {root}")
-        if root.startswith(RAY_SESSIONS):
-            say(
-                MARK,
-                f"Warning: Using dump path '{root}' is not recommended as it's located in {RAY_SESSIONS}*",
-                "yellow",
-            )
-        records = self._trainer.share_mode is not None and not self._trainer.share_data_replay
-        if records and self._trainer.evidence_detail is not Detail.OFF:
-            tell_what_is_lacking(config)
+        self._exchange: Exchange | None = None
 
     def wrap_generate_sequences(self, share_data: str, worker: Any) -> None:
         """Route every call of `worker.generate_sequences` through the exchange.
@@ -82,12 +64,8 @@ class ShareDataTest:
         Raises:
             SessionError: another run in this mode lives in the directory.
         """
-        mode = ShareMode.parse(share_data)
-        if mode is None:
-            return
-        source = self._side(mode).rollouts()
-        if source is not None:
-            intercept(worker, source)
+        if (mode := ShareMode.parse(share_data)) is not None:
+            self._in_mode(mode).before_rollout(worker)
 
     def after_update_policy(
         self,
@@ -95,11 +73,11 @@ class ShareDataTest:
         load_func: Callable[[str], object],
         dump_func: Callable[[str], object],
         about: dict[str, Any] | None = None,
-        observed: Callable[[], Observed] | None = None,
+        observed: Callable[[], ActorUpdate] | None = None,
         load_portable: Callable[[str], object] | None = None,
         save_portable: Callable[[str], object] | None = None,
     ) -> dict[str, float]:
-        """Exchange the actor after an update of it; returns where the time went, in seconds by name.
+        """Exchange the actor after an update of it. Return where the time went, in seconds by name.
 
         In mode `ckpt` the other run's checkpoint is waited for and loaded over the own weights; in mode `rollout` the
         own one is saved for it, or, if this update was saved before the run was resumed, loaded. The times of rollouts
@@ -124,20 +102,25 @@ class ShareDataTest:
         if mode is None:
             return {}
         actor = ActorFiles(load_func, dump_func, load_portable, save_portable)
-        self._side(mode).exchange_actor(actor, about or {}, observed)
-        return self._times.collect()
+        return self._in_mode(mode).exchange_actor(actor, about or {}, observed)
 
     def metrics(self) -> dict[str, float]:
-        """What the latest step's comparison with the other run gave, by the names that a tracker shows; mode `ckpt`."""
-        return self._opened.witness.metrics() if isinstance(self._opened, LiveExchange) else {}
+        """Return what the latest step's comparison with the other run gave, by the names that a tracker shows. Only
+        mode `ckpt` compares."""
+        return {} if self._exchange is None else self._exchange.metrics()
 
     def tell_sampling(self, tokenizer: Any) -> None:
-        """The trainer has its tokenizer, by which a response that was cut short can be told."""
-        if isinstance(side := self._configured(), LiveExchange):
-            side.witness.tell_sampling(self._config, tokenizer)
+        """Give the trainer's tokenizer, which says where a response was cut short."""
+        if (exchange := self._configured()) is not None:
+            exchange.note_sampling(tokenizer)
+
+    def tell_facts(self, facts: Mapping[str, Any]) -> None:
+        """Report what the other run compares besides the configuration; see `verl.crosscheck.agreement.facts`."""
+        if (exchange := self._configured()) is not None:
+            exchange.report_facts(dict(facts))
 
     def begin_training(self, actor: Any) -> None:
-        """Training is about to begin with the weights that the workers hold, none having been sent to the engine.
+        """Begin training with the weights that the workers hold; the engine has been sent none yet.
 
         Args:
             actor: upstream's worker group that holds the actor, asked how far each update moved its weights.
@@ -146,46 +129,38 @@ class ShareDataTest:
             SettingsError: the other run needs portable checkpoints, and these workers have none.
             AgreementError, MismatchError: the other run is there already, and is set up otherwise.
         """
-        if isinstance(side := self._configured(), LiveExchange):
-            side.begin_training(actor)
-
-    def tell_facts(self, facts: Mapping[str, Any]) -> None:
-        """Tell the other run what it compares besides the configuration; see `verl.crosscheck.agreement.facts`."""
-        if isinstance(side := self._configured(), LiveExchange):
-            side.run.tell_facts(facts)
+        if (exchange := self._configured()) is not None:
+            exchange.begin_training(actor)
 
     def begin_at(self, global_step: int) -> None:
-        """The trainer has resumed, or not, and begins after this step.
+        """Begin after this step: the trainer has resumed, or not.
 
         Raises:
-            ResumeError: which is not what was announced to the other run.
+            ResumeError: another step was announced to the other run.
         """
-        if (side := self._configured()) is not None:
-            side.begin_at(global_step)
+        if (exchange := self._configured()) is not None:
+            exchange.begin_at(global_step)
 
     def mark_checkpoint(self, folder: Path) -> None:
-        """The trainer is about to save an own checkpoint in `folder`: note there where in the exchange that is."""
-        if (side := self._configured()) is not None:
-            side.mark_checkpoint(folder)
+        """Note where in the exchange an own checkpoint is saved; call it before the checkpoint is saved in `folder`."""
+        if (exchange := self._configured()) is not None:
+            exchange.before_own_checkpoint(folder)
 
     def end(self, error: BaseException | None = None) -> None:
-        """Tell the other run that this one has ended, with an error or without. The first word counts."""
-        if isinstance(self._opened, LiveExchange):
-            self._opened.run.end(error)
+        """Report to the other run that this one has ended, with an error or without. The first report counts."""
+        if self._exchange is not None:
+            self._exchange.ended(error)
 
-    def _configured(self) -> LiveExchange | ReplayExchange | None:
-        mode = self._trainer.share_mode
-        return None if mode is None else self._side(mode)
+    def _configured(self) -> Exchange | None:
+        """Return the exchange in the mode of the configuration; None if it has none."""
+        return None if self._settings.mode is None else self._in_mode(self._settings.mode)
 
-    def _side(self, mode: ShareMode) -> LiveExchange | ReplayExchange:
-        if self._opened is None:
-            if self._trainer.share_data_replay:
-                self._opened = ReplayExchange(self._config, self._trainer, mode, self._times)
-            else:
-                self._opened = LiveExchange(self._config, self._trainer, mode, self._clock, self._times)
-        if self._opened.mode is not mode:
+    def _in_mode(self, mode: ShareMode) -> Exchange:
+        if self._exchange is None:
+            self._exchange = exchange_for(self._config, self._settings, mode, self._clock)
+        if self._exchange.mode is not mode:
             raise SettingsError(
-                f"this run takes part in mode {self._opened.mode.value}, and mode {mode.value} was asked for. Use one "
-                "mode in a run"
+                f"this run takes part in mode {self._exchange.mode.value}, and mode {mode.value} was asked for. Use "
+                "one mode in a run"
             )
-        return self._opened
+        return self._exchange

@@ -16,60 +16,83 @@ from verl.crosscheck.console import COLOUR_VARIABLE
 from verl.crosscheck.errors import SettingsError
 from verl.crosscheck.exchange.directory import open_directory
 from verl.crosscheck.run.ckpt_format import KEY, why_not_portable
-from verl.crosscheck.settings import CkptFormat, ShareMode, refuse_replay_without_mode, refuse_skip_with_share
-from verl.trainer.config.config import TrainerConfig
+from verl.crosscheck.settings import CkptFormat, ShareMode, ShareSettings
 
 
-def validate(config: Any) -> TrainerConfig:
-    """The trainer section of a composed configuration, typed; with its relations to other sections checked.
+def validate(config: Any) -> ShareSettings:
+    """Convert the trainer section of a composed configuration, and check how it goes with the other sections.
 
-    Looks at `config` alone: nothing is created and nothing is changed.
+    Looks at `config` alone: creates nothing, changes nothing. Each process of a run calls it once.
 
     Raises:
         SettingsError: a value is not allowed, or does not go with another one.
     """
-    trainer = TrainerConfig.from_section(OmegaConf.to_container(config.trainer, resolve=True))
-    mode = trainer.share_mode
-    refuse_replay_without_mode(mode, trainer.share_data_replay)
-    refuse_skip_with_share(mode, bool(OmegaConf.select(config, "actor_rollout_ref.rollout.skip_rollout")))
-    if mode is not None:
-        _require_model_in_checkpoints(config, mode)
-        _refuse_what_cannot_be_exchanged(config, mode)
-        _require_portable_if_asked_for(config, trainer)
-    return trainer
+    section = OmegaConf.to_container(config.trainer, resolve=True)
+    settings = ShareSettings.from_section(section)
+    mode = settings.mode
+    if mode is None:
+        _require_no_replay(settings)
+        return settings
+    _refuse_skip(config, mode)
+    _require_model_in_checkpoints(config, mode)
+    _refuse_what_cannot_be_exchanged(config, mode)
+    _require_portable_if_asked_for(config, settings)
+    return settings
 
 
-def prepare(config: Any) -> TrainerConfig:
-    """`validate`, and open the exchange directory, if a mode is set. Doing it again is harmless.
+def prepare(config: Any, settings: ShareSettings | None = None) -> ShareSettings:
+    """Validate `config`, and open the exchange directory if a mode is set. Doing it again is harmless.
 
     With `share_data` off nothing is created and nothing is changed.
+
+    Args:
+        settings: what `validate` returned for `config`, if this process has called it.
 
     Raises:
         SettingsError: see `validate`.
         DirectoryError: the directory cannot be used.
     """
-    trainer = validate(config)
-    return trainer if trainer.share_mode is None else open_exchange(config, trainer)
+    settings = settings or validate(config)
+    return settings if settings.mode is None else open_exchange(config, settings)
 
 
-def open_exchange(config: Any, trainer: TrainerConfig) -> TrainerConfig:
-    """Open the exchange directory, whatever the mode; its absolute path is in what is returned.
+def open_exchange(config: Any, settings: ShareSettings) -> ShareSettings:
+    """Open the exchange directory, whatever the mode. Return the settings with its absolute path.
 
     The path is written back to `config`, so that every process of the run uses the same one.
 
     Raises:
         DirectoryError: the directory cannot be used.
     """
-    opened = open_directory(trainer.share_data_dir, key="trainer.share_data_dir", write=not trainer.share_data_replay)
-    directory = str(opened)
+    directory = open_directory(settings.directory, key="trainer.share_data_dir", write=not settings.replay)
     with read_write(config.trainer), open_dict(config.trainer):
-        config.trainer.share_data_dir = directory
-    return replace(trainer, share_data_dir=directory)
+        config.trainer.share_data_dir = str(directory)
+    return replace(settings, directory=directory)
 
 
-def tell_workers_of_the_terminal() -> None:
-    """Workers of Ray have no terminal: the main program says, before it starts them, whether its output goes to one."""
+def pass_terminal_to_workers() -> None:
+    """Note in the environment whether this process writes to a terminal. Ray's workers inherit it and have no terminal
+    of their own to ask; call it before they start."""
     os.environ[COLOUR_VARIABLE] = str(int(sys.stdout.isatty()))
+
+
+def _require_no_replay(settings: ShareSettings) -> None:
+    """Without a mode, a replay does not know which phase to replay."""
+    if settings.replay:
+        raise SettingsError(
+            "trainer.share_data_replay=True says nothing without a mode. Type trainer.share_data=rollout to train on "
+            "the recorded rollouts, or trainer.share_data=ckpt to generate under the recorded checkpoints."
+        )
+
+
+def _refuse_skip(config: Any, mode: ShareMode) -> None:
+    """Rollout skip loads this run's old rollouts, the cross-check exchanges fresh ones: one would hide the other."""
+    if OmegaConf.select(config, "actor_rollout_ref.rollout.skip_rollout"):
+        raise SettingsError(
+            f"actor_rollout_ref.rollout.skip_rollout=True and trainer.share_data={mode.value} exclude each other: "
+            "a replayed rollout would hide what the cross-check looks for. "
+            "Type actor_rollout_ref.rollout.skip_rollout=False, or trainer.share_data=null."
+        )
 
 
 def _require_model_in_checkpoints(config: Any, mode: ShareMode) -> None:
@@ -84,8 +107,8 @@ def _require_model_in_checkpoints(config: Any, mode: ShareMode) -> None:
         )
 
 
-def _require_portable_if_asked_for(config: Any, trainer: TrainerConfig) -> None:
-    if trainer.ckpt_format is not CkptFormat.PORTABLE:
+def _require_portable_if_asked_for(config: Any, settings: ShareSettings) -> None:
+    if settings.ckpt_format is not CkptFormat.PORTABLE:
         return
     if why := why_not_portable(flatten(OmegaConf.to_container(config, resolve=True))):
         raise SettingsError(f"{KEY}=portable: this run has no portable checkpoints: {why}")

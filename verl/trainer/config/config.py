@@ -8,21 +8,7 @@ from typing import Any
 
 from _verl_overlay import extend
 from verl.base_config import BaseConfig
-from verl.crosscheck.settings import (
-    ChangeDetail,
-    CkptFormat,
-    Detail,
-    ShareMode,
-    checked_ckpt_format,
-    checked_evidence,
-    checked_evidence_tokens,
-    checked_keep_ckpts,
-    checked_seconds,
-    checked_share_dir,
-    checked_silence_s,
-    checked_switch,
-    checked_weight_change,
-)
+from verl.crosscheck.settings import ShareSettings
 from verl.trainer.config import config__upstream as _upstream
 
 __all__ = [*_upstream.__all__, "TrainerConfig"]  # noqa: PLE0604  they are all strings
@@ -95,41 +81,31 @@ class TrainerConfig(BaseConfig):
     """`auto`, `enable` or `disable`."""
     share_data: str | None = None
     """Cross-check mode: `rollout`, `ckpt` or null (off). See `verl.crosscheck.settings.ShareMode`."""
-    share_data_dir: str = "/tmp/verl/share_data_dir"  # noqa: S108  the contract's default; owner-only, checked at start
+    share_data_dir: str = str(ShareSettings.directory)
     """Directory that both runs reach; made absolute once, in the driver."""
-    share_data_timeout_s: float = 7200.0
+    share_data_timeout_s: float = ShareSettings.timeout_s
     """Longest wait, in seconds, without a sign of progress of the other run."""
-    share_data_silence_s: float = 180.0
+    share_data_silence_s: float = ShareSettings.silence_s
     """Seconds without any sign of life after which the other run counts as dead; at least 15."""
-    share_data_ckpt_format: str = "auto"
+    share_data_ckpt_format: str = ShareSettings.ckpt_format.value
     """Form of the exchanged checkpoints: `native` (upstream's own, for equal layouts of ranks), `portable` (weights
     alone, for any), or `auto` (native between runs laid out alike, else portable)."""
-    share_data_keep_ckpts: int | None = 2
+    share_data_keep_ckpts: int | None = ShareSettings.keep_ckpts
     """Exchanged checkpoints to keep, at least 2; older ones go once the other run has loaded them. Null keeps all."""
-    share_data_strict: bool = True
+    share_data_strict: bool = ShareSettings.strict
     """Stop if the two runs differ where they must agree, or ask different questions; False warns and goes on."""
-    share_data_replay: bool = False
+    share_data_replay: bool = ShareSettings.replay
     """Take what a finished session in `share_data_dir` recorded, without another run; nothing is written there."""
-    share_data_evidence: str = "tokens"
+    share_data_evidence: str = ShareSettings.evidence.value
     """What is recorded of each step for the verdict: `tokens`, `summary` or `off`. See `evidence.step.Detail`."""
-    share_data_evidence_tokens: int | None = 1_048_576
+    share_data_evidence_tokens: int | None = ShareSettings.evidence_tokens
     """Most response tokens to record of a step, at 6 to 8 bytes each; both runs leave out the same rows. Null keeps
     all."""
-    share_data_weight_change: str = "full"
+    share_data_weight_change: str = ShareSettings.weight_change.value
     """How closely mode `ckpt` compares both updates' changes of each tensor: `full`, `norm` or `off`."""
 
     def __post_init__(self) -> None:
-        ShareMode.parse(self.share_data)
-        checked_share_dir(self.share_data_dir)
-        checked_seconds("trainer.share_data_timeout_s", self.share_data_timeout_s)
-        checked_silence_s(self.share_data_silence_s)
-        checked_ckpt_format(self.share_data_ckpt_format)
-        checked_keep_ckpts(self.share_data_keep_ckpts)
-        checked_switch("trainer.share_data_strict", self.share_data_strict)
-        checked_switch("trainer.share_data_replay", self.share_data_replay)
-        checked_evidence(self.share_data_evidence)
-        checked_evidence_tokens(self.share_data_evidence_tokens)
-        checked_weight_change(self.share_data_weight_change)
+        self.share_settings  # noqa: B018  validates
 
     @classmethod
     def from_section(cls, section: Mapping[str, Any]) -> "TrainerConfig":
@@ -138,24 +114,9 @@ class TrainerConfig(BaseConfig):
         return cls(**{str(key): value for key, value in section.items() if key in known})
 
     @property
-    def share_mode(self) -> ShareMode | None:
-        """The validated `share_data`; None is off."""
-        return ShareMode.parse(self.share_data)
-
-    @property
-    def ckpt_format(self) -> CkptFormat:
-        """The validated `share_data_ckpt_format`."""
-        return checked_ckpt_format(self.share_data_ckpt_format)
-
-    @property
-    def evidence_detail(self) -> Detail:
-        """The validated `share_data_evidence`."""
-        return checked_evidence(self.share_data_evidence)
-
-    @property
-    def weight_change(self) -> ChangeDetail:
-        """The validated `share_data_weight_change`."""
-        return checked_weight_change(self.share_data_weight_change)
+    def share_settings(self) -> ShareSettings:
+        """The keys of the cross-check, converted and validated."""
+        return ShareSettings.from_section({each.name: self[each.name] for each in fields(self)})
 
 
 extend(__name__, _upstream)

@@ -8,10 +8,10 @@ from typing import Any
 
 from _verl_overlay import extend
 from verl.crosscheck.console import MARK, say
-from verl.crosscheck.run.actor_files import ActorFiles
-from verl.crosscheck.run.checkpoints import actor_about, flatten_async_save, require_all_ranks
-from verl.crosscheck.run.hooks import Hooks, Updated, hooks_for
+from verl.crosscheck.run.checkpoints import flatten_async_save, require_all_ranks
+from verl.crosscheck.run.hooks import ActorFiles, ActorUpdate, NoHooks
 from verl.crosscheck.run.resuming import own_checkpoint
+from verl.crosscheck.run.selection import hooks_for
 from verl.protocol import DataProto
 from verl.trainer.ppo import ray_trainer__upstream as _upstream
 
@@ -23,18 +23,18 @@ class RayPPOTrainer(_upstream.RayPPOTrainer):
     With `share_data` unset every hook is a null object and each number is upstream's.
 
     Raises:
-        SettingsError, DirectoryError: from the constructor, before any worker starts.
+        SettingsError, DirectoryError, SessionError: from the constructor, before any worker starts; see `hooks_for`.
     """
 
     def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
         self.config = config
-        self.crosscheck  # noqa: B018  validates the configuration before upstream starts anything
+        self.crosscheck  # noqa: B018  made, and the configuration validated, before upstream starts anything
         super().__init__(config, *args, **kwargs)
         self.crosscheck.constructed(self)
 
     @cached_property
-    def crosscheck(self) -> Hooks:
-        """Made at first use: subclasses exist that set `config` and never call this class's constructor."""
+    def crosscheck(self) -> NoHooks:
+        """The hooks. Made at first use: subclasses exist that set `config` and never call this class's constructor."""
         return hooks_for(self.config)
 
     @property
@@ -45,44 +45,39 @@ class RayPPOTrainer(_upstream.RayPPOTrainer):
     @async_rollout_manager.setter
     def async_rollout_manager(self, manager: Any) -> None:
         if manager is not None:
-            self.crosscheck.wrap_rollout(manager)
+            self.crosscheck.before_rollout(manager)
         self._async_rollout_manager = manager
 
     def fit(self) -> Any:
         try:
             result = super().fit()
         except BaseException as e:
-            self.crosscheck.end(e)
+            self.crosscheck.ended(e)
             raise
-        self.crosscheck.end(None)
+        self.crosscheck.ended(None)
         return result
 
     def _load_checkpoint(self) -> Any:
         result = super()._load_checkpoint()
-        self.crosscheck.begin_at(self.global_steps, self)
+        self.crosscheck.resumed(self.global_steps, self)
         return result
 
     def _save_checkpoint(self) -> None:
-        self.crosscheck.mark_checkpoint(own_checkpoint(self.config, self.global_steps))
+        self.crosscheck.before_own_checkpoint(own_checkpoint(self.config, self.global_steps))
         super()._save_checkpoint()
 
     def _compute_old_log_prob(self, batch: DataProto) -> Any:
         result = super()._compute_old_log_prob(batch)
-        self.crosscheck.note_log_probs(result)
+        self.crosscheck.after_log_probs(result)
         return result
 
     def _update_actor(self, batch: DataProto) -> DataProto:
         output = super()._update_actor(batch)
-
-        def about() -> dict[str, Any]:
-            return actor_about(self.config, batch, self.global_steps)
-
         metrics = output.meta_info["metrics"]
         actor = ActorFiles(
             self._load_shared_actor, self._save_shared_actor, self._load_portable_actor, self._save_portable_actor
         )
-        updated = Updated(actor, about, batch, metrics, global_step=self.global_steps)
-        metrics.update(self.crosscheck.exchange_actor(updated))
+        metrics.update(self.crosscheck.after_update(actor, ActorUpdate(batch, metrics, self.global_steps)))
         return output
 
     def _load_shared_actor(self, path: str) -> None:

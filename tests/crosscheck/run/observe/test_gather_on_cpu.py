@@ -5,17 +5,18 @@
 import numpy as np
 import pytest
 import torch
-from evidence_fixtures import make_batch, make_observed
+from evidence_fixtures import make_batch, make_update
 
 from verl.crosscheck.evidence.step import MASK, REF, ROLLOUT, TRAIN
-from verl.crosscheck.run.observe.gather import WITHOUT, EvidenceHeader, evidence_of_batch
+from verl.crosscheck.run.observe.gather import WITHOUT, blank_evidence, evidence_of_batch
 from verl.crosscheck.settings import Detail
 
 PROMPTS, RESPONSES = [[1, 2], [3], [4, 5]], [[7, 8, 9], [7], [6, 6]]
 
 
-def about(detail=Detail.TOKENS, max_tokens=None):
-    return EvidenceHeader("ckpt", "run-a", 4, detail, max_tokens, {"temperature": 1.0})
+def recorded(update, detail=Detail.TOKENS, max_tokens=None):
+    blank = blank_evidence(update, "ckpt", "run-a", 4, detail, {"temperature": 1.0})
+    return evidence_of_batch(update, blank, max_tokens)
 
 
 def by_length(evidence, name):
@@ -24,7 +25,7 @@ def by_length(evidence, name):
 
 
 def test_numbers_of_rows():
-    evidence = evidence_of_batch(make_observed(make_batch(PROMPTS, RESPONSES), step=9), about())
+    evidence = recorded(make_update(make_batch(PROMPTS, RESPONSES), step=9))
     assert (evidence.mode, evidence.run_id, evidence.global_step, evidence.update_index) == ("ckpt", "run-a", 9, 4)
     assert evidence.batch_rows == 3
     assert sorted(evidence.lengths.tolist()) == [1, 2, 3]
@@ -45,7 +46,7 @@ def test_numbers_of_rows():
 
 
 def test_numbers_of_tokens_follow_the_rows():
-    evidence = evidence_of_batch(make_observed(make_batch(PROMPTS, RESPONSES, ref=True)), about())
+    evidence = recorded(make_update(make_batch(PROMPTS, RESPONSES, ref=True)))
     starts = np.cumsum([0, *evidence.lengths[:-1]])
     for start, length in zip(starts, evidence.lengths, strict=True):
         row = slice(start, start + length)
@@ -61,9 +62,7 @@ def test_numbers_of_tokens_follow_the_rows():
 def test_what_is_masked_within_a_response_is_kept_and_does_not_count():
     mask = torch.tensor([[1, 0, 1], [1, 0, 0], [1, 1, 0]])  # a tool's answer in the first one
     rollout = torch.tensor([[-0.5, torch.nan, -0.25], [-1.0, 0, 0], [-2.0, -3.0, 0]])
-    evidence = evidence_of_batch(
-        make_observed(make_batch(PROMPTS, RESPONSES, response_mask=mask, rollout_log_probs=rollout)), about()
-    )
+    evidence = recorded(make_update(make_batch(PROMPTS, RESPONSES, response_mask=mask, rollout_log_probs=rollout)))
     assert by_length(evidence, "mask_tokens") == [1, 2, 2]
     assert by_length(evidence, "rollout_sum") == [-1.0, -5.0, -0.75]
     assert evidence.lengths.sum() == 6
@@ -75,7 +74,7 @@ def test_an_empty_response_has_no_last_token():
     mask = torch.tensor([[1, 1], [0, 0]])
     batch = make_batch([[1], [2]], [[7, 8], [5, 5]], response_mask=mask)
     batch.batch["attention_mask"][1, 1:] = 0
-    evidence = evidence_of_batch(make_observed(batch), about())
+    evidence = recorded(make_update(batch))
     empty = int(np.argmin(evidence.lengths))
     assert evidence.lengths[empty] == 0
     assert evidence.rows["last_token"][empty] == -1
@@ -86,14 +85,14 @@ def test_an_empty_response_has_no_last_token():
 def test_the_order_of_the_batch_does_not_matter():
     batch = make_batch(PROMPTS, RESPONSES)
     moved = batch.select_idxs([2, 0, 1])
-    one, other = (evidence_of_batch(make_observed(each), about()) for each in (batch, moved))
+    one, other = (recorded(make_update(each)) for each in (batch, moved))
     assert one.row_ids.tolist() == other.row_ids.tolist()
     assert one.tokens[TRAIN].tolist() == other.tokens[TRAIN].tolist()
     assert one.rows["reward"].tolist() == other.rows["reward"].tolist()
 
 
 def test_a_budget_leaves_rows_out_of_the_tokens_and_is_told():
-    evidence = evidence_of_batch(make_observed(make_batch(PROMPTS, RESPONSES)), about(max_tokens=4))
+    evidence = recorded(make_update(make_batch(PROMPTS, RESPONSES)), max_tokens=4)
     assert evidence.lengths.sum() <= 4
     assert len(evidence.tokens[TRAIN]) == evidence.lengths.sum()
     assert evidence.batch_rows == 3
@@ -101,7 +100,7 @@ def test_a_budget_leaves_rows_out_of_the_tokens_and_is_told():
 
 
 def test_a_summary_has_all_rows_and_no_tokens():
-    evidence = evidence_of_batch(make_observed(make_batch(PROMPTS, RESPONSES)), about(Detail.SUMMARY, max_tokens=1))
+    evidence = recorded(make_update(make_batch(PROMPTS, RESPONSES)), Detail.SUMMARY, max_tokens=1)
     assert len(evidence.row_ids) == 3
     assert evidence.tokens == {}
     assert by_length(evidence, "train_sum") == pytest.approx([-0.11, -0.32, -0.63])
@@ -111,7 +110,7 @@ def test_a_summary_has_all_rows_and_no_tokens():
     ("name", "column"), [(ROLLOUT, "rollout_log_probs"), (TRAIN, "old_log_probs"), (REF, "ref_log_prob")]
 )
 def test_log_probs_that_are_not_there_are_missing_with_the_key_to_set(name, column):
-    evidence = evidence_of_batch(make_observed(make_batch(PROMPTS, RESPONSES, ref=True, **{column: None})), about())
+    evidence = recorded(make_update(make_batch(PROMPTS, RESPONSES, ref=True, **{column: None})))
     assert name not in evidence.tokens
     assert f"{name}_sum" not in evidence.rows
     assert evidence.missing == {f"tokens/{name}": WITHOUT[name]}
@@ -119,13 +118,13 @@ def test_log_probs_that_are_not_there_are_missing_with_the_key_to_set(name, colu
 
 
 def test_log_probs_of_the_rollout_under_another_name_are_not_trainings():
-    evidence = evidence_of_batch(make_observed(make_batch(PROMPTS, RESPONSES, ref=True), recomputed=False), about())
+    evidence = recorded(make_update(make_batch(PROMPTS, RESPONSES, ref=True), recomputed=False))
     assert TRAIN not in evidence.tokens
     assert "bypass_mode" in str(evidence.missing["tokens/train"])
 
 
 def test_entropies_that_are_not_there_are_missing():
-    evidence = evidence_of_batch(make_observed(make_batch(PROMPTS, RESPONSES, ref=True), entropies=None), about())
+    evidence = recorded(make_update(make_batch(PROMPTS, RESPONSES, ref=True), entropies=None))
     assert "entropy_sum" not in evidence.rows
     assert list(evidence.missing) == ["rows/entropy_sum"]
     assert "entropy_mean" not in evidence.metrics
@@ -135,7 +134,7 @@ def test_bfloat16_and_what_is_no_number_among_the_metrics():
     batch = make_batch(PROMPTS, RESPONSES)
     batch.batch["old_log_probs"] = batch.batch["old_log_probs"].bfloat16()
     metrics = {"actor/grad_norm": float("nan"), "text": "no number", "none": None}
-    evidence = evidence_of_batch(make_observed(batch, metrics=metrics), about())
+    evidence = recorded(make_update(batch, metrics=metrics))
     assert evidence.tokens[TRAIN].dtype == np.float32
     assert np.isnan(evidence.metrics["actor/grad_norm"])
     assert "text" not in evidence.metrics
@@ -143,5 +142,5 @@ def test_bfloat16_and_what_is_no_number_among_the_metrics():
 
 def test_columns_that_evidence_is_not_made_of_may_be_of_any_kind():
     ragged = torch.nested.nested_tensor([torch.ones(n) for n in (1, 2, 3)], layout=torch.jagged)
-    evidence = evidence_of_batch(make_observed(make_batch(PROMPTS, RESPONSES, routed_experts=ragged)), about())
+    evidence = recorded(make_update(make_batch(PROMPTS, RESPONSES, routed_experts=ragged)))
     assert len(evidence.row_ids) == 3

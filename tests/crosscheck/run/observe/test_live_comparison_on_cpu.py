@@ -6,7 +6,7 @@ import errno
 import json
 
 import pytest
-from evidence_fixtures import make_batch, make_observed
+from evidence_fixtures import make_batch, make_update
 from rollout_fixtures import FakeManager, make_config, make_prompts
 
 from verl.crosscheck.diagnosis.findings import Aspect, State
@@ -37,7 +37,7 @@ class Side:
 
     def update(self, **observed):
         self.step += 1
-        observed = make_observed(
+        observed = make_update(
             make_batch(PROMPTS, RESPONSES, **observed.pop("columns", {})), step=self.step, **observed
         )
 

@@ -8,7 +8,7 @@ Shapes: B rows of the batch, P prompt and T response positions, padded; R rows k
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,8 @@ from verl.crosscheck.evidence.files import round_to_16_bits, round_to_24_bits
 from verl.crosscheck.evidence.row_identity import lowest_within, row_ids, unpadded
 from verl.crosscheck.evidence.step import MASK, REF, ROLLOUT, TRAIN, StepEvidence
 from verl.crosscheck.reasons import Reason, ReasonCode, because
+from verl.crosscheck.run.hooks import ActorUpdate
 from verl.crosscheck.settings import Detail
-from verl.protocol import DataProto
 
 LOG_PROBS = {ROLLOUT: "rollout_log_probs", TRAIN: "old_log_probs", REF: "ref_log_prob"}
 """Columns of a batch of upstream's, by what evidence calls them."""
@@ -50,41 +50,33 @@ Column = npt.NDArray[Any]
 _BLOCK_ROWS = 64
 
 
-@dataclass(frozen=True)
-class Observed:
-    """What the trainer holds after an update of the actor."""
-
-    batch: DataProto
-    """What it was updated on, B rows."""
-    metrics: Mapping[str, Any]
-    """The update's own, under upstream's names; a list of mini-batches' values counts as its mean."""
-    global_step: int
-    entropies_BT: torch.Tensor | None = None
-    """Of the training engine's distributions, in the order of the batch."""
-    recomputed: bool = True
-    """Whether `old_log_probs` are the training engine's; False if they are the rollout's under another name."""
-
-
-@dataclass(frozen=True)
-class EvidenceHeader:
-    """What evidence says of its run and step besides the batch."""
-
-    mode: str
-    run_id: str
-    update_index: int
-    detail: Detail
-    max_tokens: int | None
-    """Response tokens to keep, see `lowest_within`; None keeps all."""
-    sampling: Mapping[str, Any]
+def blank_evidence(
+    update: ActorUpdate, mode: str, run_id: str, update_index: int, detail: Detail, sampling: Mapping[str, Any]
+) -> StepEvidence:
+    """Return evidence that says of which run and step it is, and holds no row."""
+    return StepEvidence(
+        mode,
+        run_id,
+        update.global_step,
+        update_index,
+        detail,
+        batch_rows=len(update.batch),
+        row_ids=np.zeros(0, np.uint64),
+        lengths=np.zeros(0, np.int32),
+        sampling=sampling,
+    )
 
 
-def evidence_of_batch(observed: Observed, about: EvidenceHeader) -> StepEvidence:
-    """The evidence of a step, `weights` and `changes` being left to others.
+def evidence_of_batch(update: ActorUpdate, blank: StepEvidence, max_tokens: int | None) -> StepEvidence:
+    """Return the evidence of a step: `blank` of `blank_evidence`, filled with what the batch holds.
+
+    Args:
+        max_tokens: response tokens to keep, see `lowest_within`; None keeps all.
 
     Raises:
         KeyError, ValueError: the batch has no responses, or its columns do not fit together.
     """
-    batch = observed.batch.batch
+    batch = update.batch.batch
     columns = {name: _numpy(batch[name]) for name in USED if name in batch}
     responses_BT = columns["responses"]
     rows_total, width = responses_BT.shape
@@ -92,39 +84,34 @@ def evidence_of_batch(observed: Observed, about: EvidenceHeader) -> StepEvidence
     lengths = attended[:, -width:].sum(axis=1, dtype=np.int32)
     mask_BT = columns.get("response_mask", attended[:, -width:]).astype(bool)
     missing: dict[str, Reason] = {}
-    log_probs = _log_probs(columns, observed, missing)
-    rows = _row_numbers(columns, observed, log_probs, mask_BT, lengths, missing)
+    log_probs = _log_probs(columns, update, missing)
+    rows = _row_numbers(columns, update, log_probs, mask_BT, lengths, missing)
     ties = [rows[name] for name in ("reward", "advantage_sum", "rollout_sum") if name in rows]
     prompts_BP = columns["prompts"] if "prompts" in columns else columns["input_ids"][:, :-width]
     ids = row_ids(*unpadded(prompts_BP, responses_BT, attended), ties)
-    kept = lowest_within(ids, lengths, about.max_tokens if about.detail is Detail.TOKENS else None)
+    kept = lowest_within(ids, lengths, max_tokens if blank.detail is Detail.TOKENS else None)
     tokens: dict[str, Column] = {}
-    if about.detail is Detail.TOKENS:
+    if blank.detail is Detail.TOKENS:
         chosen = np.arange(width) < lengths[kept][:, None]
         tokens = {name: _rounded(name, values_BT[kept][chosen]) for name, values_BT in log_probs.items()}
         tokens[MASK] = mask_BT[kept][chosen]
-    return StepEvidence(
-        mode=about.mode,
-        run_id=about.run_id,
-        global_step=observed.global_step,
-        update_index=about.update_index,
-        detail=about.detail,
+    return replace(
+        blank,
         batch_rows=rows_total,
         row_ids=ids[kept],
         lengths=lengths[kept],
         rows={name: column[kept] for name, column in rows.items()},
         tokens=tokens,
-        metrics={**_scalars(observed.metrics), **_batch_metrics(rows, lengths)},
-        sampling=about.sampling,
+        metrics={**_scalars(update.metrics), **_batch_metrics(rows, lengths)},
         missing=missing,
     )
 
 
-def _log_probs(columns: Mapping[str, Column], observed: Observed, missing: dict[str, Reason]) -> dict[str, Column]:
-    """Log-probs by kind, [B, T] each."""
+def _log_probs(columns: Mapping[str, Column], update: ActorUpdate, missing: dict[str, Reason]) -> dict[str, Column]:
+    """Return log-probs by kind, [B, T] each."""
     found: dict[str, Column] = {}
     for name, key in LOG_PROBS.items():
-        if key in columns and (name != TRAIN or observed.recomputed):
+        if key in columns and (name != TRAIN or update.recomputed):
             found[name] = columns[key].astype(np.float32, copy=False)
         else:
             missing[f"tokens/{name}"] = WITHOUT[name]
@@ -133,20 +120,20 @@ def _log_probs(columns: Mapping[str, Column], observed: Observed, missing: dict[
 
 def _row_numbers(
     columns: Mapping[str, Column],
-    observed: Observed,
+    update: ActorUpdate,
     log_probs: Mapping[str, Column],
     mask_BT: Column,
     lengths: Column,
     missing: dict[str, Reason],
 ) -> dict[str, Column]:
-    """The `rows` of `StepEvidence`, for all B rows."""
+    """Return the `rows` of `StepEvidence`, for all B rows."""
     rows: dict[str, Column] = {"mask_tokens": mask_BT.sum(axis=1, dtype=np.int32)}
     for name, values_BT in log_probs.items():
         rows[f"{name}_sum"] = _masked_sum(values_BT, mask_BT)
-    if observed.entropies_BT is None or tuple(observed.entropies_BT.shape) != mask_BT.shape:
+    if update.entropies_BT is None or tuple(update.entropies_BT.shape) != mask_BT.shape:
         missing["rows/entropy_sum"] = because(ReasonCode.NO_ENTROPY)
     else:
-        rows["entropy_sum"] = _masked_sum(_numpy(observed.entropies_BT), mask_BT)
+        rows["entropy_sum"] = _masked_sum(_numpy(update.entropies_BT), mask_BT)
     if (rewards_BT := columns.get("token_level_scores", columns.get("token_level_rewards"))) is not None:
         rows["reward"] = rewards_BT.sum(axis=-1, dtype=np.float64)
     else:
@@ -162,7 +149,10 @@ def _row_numbers(
 
 
 def _masked_sum(values_BT: Column, mask_BT: Column) -> Column:
-    """[B] float64. What the mask leaves out does not count, be it NaN. In blocks that stay in the processor's cache."""
+    """Return the sum of each row, [B] float64. What the mask leaves out does not count, even if it is NaN.
+
+    Works in blocks that stay in the processor's cache.
+    """
     total = np.empty(len(values_BT), np.float64)
     block_bT = np.empty((_BLOCK_ROWS, values_BT.shape[1]), np.float64)
     for start in range(0, len(values_BT), _BLOCK_ROWS):
@@ -182,7 +172,7 @@ def _rounded(name: str, values: Column) -> Column:
 
 
 def _scalars(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """The metrics that are numbers, or lists of them; an empty list says nothing."""
+    """Return the metrics that are numbers, or lists of numbers, as their mean. An empty list is left out."""
     found: dict[str, float] = {}
     for name, value in metrics.items():
         try:
@@ -195,7 +185,7 @@ def _scalars(metrics: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _batch_metrics(rows: Mapping[str, Column], lengths: Column) -> dict[str, float]:
-    """What people watch, over all B rows."""
+    """Return the metrics that people watch, over all B rows."""
     found = {"response_length_mean": float(lengths.mean())}
     if "reward" in rows:
         found["reward_mean"] = float(rows["reward"].mean())

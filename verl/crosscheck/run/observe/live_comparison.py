@@ -1,11 +1,9 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""Mode `ckpt` holds its evidence of each step against the other run's, as soon as it has both: metrics for the tracker,
+"""Mode `ckpt` compares its evidence of each step with the other run's, as soon as it has both: metrics for the tracker,
 one line in the log, and a file for the report. Never stops the run."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 from verl.crosscheck.console import MARK, say
 from verl.crosscheck.diagnosis.compare import compare_step
@@ -17,7 +15,7 @@ from verl.crosscheck.evidence.step import StepEvidence
 from verl.crosscheck.exchange.publish import publish_json
 from verl.crosscheck.exchange.session.claim import RunSlot
 from verl.crosscheck.report.live_line import live_line
-from verl.crosscheck.run.observe.recorder import Recorder, ensure_folder
+from verl.crosscheck.run.observe.attempts import Attempts
 from verl.crosscheck.settings import ShareMode
 
 PREFIX = "crosscheck/"
@@ -25,15 +23,15 @@ PREFIX = "crosscheck/"
 
 
 class LiveComparison:
-    """Of a run in mode `ckpt` with the other one.
+    """Compares a run in mode `ckpt` with the other run, step by step.
 
     Args:
-        place: the run's place in its session.
-        recorder: what is said once if something cannot be kept.
+        slot: the run's place in its session.
+        attempts: of the run.
     """
 
-    def __init__(self, place: RunSlot, recorder: Recorder) -> None:
-        self._place, self._recorder = place, recorder
+    def __init__(self, slot: RunSlot, attempts: Attempts) -> None:
+        self._slot, self._attempts = slot, attempts
         self.metrics: dict[str, float] = {}
         """Of the latest step, by the names that a tracker shows."""
 
@@ -43,7 +41,7 @@ class LiveComparison:
         other = self._other(own.global_step)
         if other is None:
             return
-        comparison = self._recorder.kept(
+        comparison = self._attempts.result(
             "the comparison", lambda: compare_step(own, other, limits_for(own.sampling, other.sampling))
         )
         if comparison is None:
@@ -51,24 +49,21 @@ class LiveComparison:
         self.metrics = metrics_of(comparison)
         differs = any(each.state is State.DIFFER for each in comparison.findings)
         say(MARK, live_line(comparison), "red" if differs else "green")
-        path = self._place.names.comparison(own.global_step)
-        self._recorder.kept(str(path), lambda: _keep(path, comparison))
+        self._attempts.keep(
+            self._slot.names.comparison(own.global_step),
+            lambda path: publish_json(path, to_json(comparison), replace=True, durable=False),
+        )
 
     def _other(self, global_step: int) -> StepEvidence | None:
         try:
-            return load_of_step(self._place.session.folder, ShareMode.ROLLOUT.value, global_step)
+            return load_of_step(self._slot.session.folder, ShareMode.ROLLOUT.value, global_step)
         except Exception as e:  # whatever the other run has left there
             say(MARK, f"Warning: step {global_step} cannot be compared: {e}. The run goes on", "yellow")
             return None
 
 
-def _keep(path: Path, comparison: StepComparison) -> None:
-    ensure_folder(path.parent)
-    publish_json(path, to_json(comparison), replace=True, durable=False)
-
-
 def metrics_of(comparison: StepComparison) -> dict[str, float]:
-    """Each quantity that was compared, and how many of them are beyond their limit or could not be compared."""
+    """Return each quantity that was compared, how many exceed their threshold, and how many were not compared."""
     values = {
         f"{PREFIX}{each.aspect.value}/{each.quantity}": each.value
         for each in comparison.findings

@@ -1,6 +1,9 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a live run does about each of its steps besides the exchange: record it and, in mode `ckpt`, compare it."""
+"""What a live run does about each of its steps besides the exchange: record it and, in mode `ckpt`, compare it.
+
+What cannot be recorded is marked missing, with the reason; it never stops the run.
+"""
 
 from __future__ import annotations
 
@@ -9,75 +12,91 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
-from omegaconf import OmegaConf
-
-from verl.crosscheck.console import MARK, say
+from verl.crosscheck.evidence import files
 from verl.crosscheck.evidence.step import StepEvidence
 from verl.crosscheck.exchange.session.claim import RunSlot
 from verl.crosscheck.reasons import Reason, ReasonCode, because
-from verl.crosscheck.run.actor_files import ActorFiles, Load
-from verl.crosscheck.run.observe.gather import Observed
+from verl.crosscheck.run.hooks import ActorFiles, ActorUpdate, Load
+from verl.crosscheck.run.observe.attempts import Attempts
+from verl.crosscheck.run.observe.gather import blank_evidence, evidence_of_batch
 from verl.crosscheck.run.observe.live_comparison import LiveComparison
-from verl.crosscheck.run.observe.recorder import Recorder
 from verl.crosscheck.run.observe.sampling import sampling_of
 from verl.crosscheck.run.step_times import StepTimes
-from verl.crosscheck.settings import ChangeDetail, CkptFormat, ShareMode
+from verl.crosscheck.settings import CkptFormat, Detail, ShareMode, ShareSettings
 from verl.crosscheck.weights.change.watch import WeightWatch
 from verl.crosscheck.weights.sync import EngineDigests, EngineWeights
-from verl.trainer.config.config import TrainerConfig
 
 
 class StepObserver:
-    """Of one run.
+    """Records the steps of one run, and compares them with the other run's.
 
     Args:
-        place: its place in the session.
-        trainer: its trainer section.
+        slot: the run's place in its session, whose folder the files go to.
+        settings: of the run; `evidence` off records nothing.
     """
 
-    def __init__(self, place: RunSlot, trainer: TrainerConfig, times: StepTimes) -> None:
-        self._times = times
-        self._recorder = Recorder(place, trainer.evidence_detail, trainer.share_data_evidence_tokens, times)
-        self._comparison = LiveComparison(place, self._recorder)
-        self._change_detail = trainer.weight_change if self._recorder.on else ChangeDetail.OFF
+    def __init__(self, slot: RunSlot, settings: ShareSettings, times: StepTimes) -> None:
+        self._slot, self._settings, self._times = slot, settings, times
+        self._on = settings.evidence is not Detail.OFF
+        self._attempts = Attempts()
+        self._comparison = LiveComparison(slot, self._attempts)
+        self._sampling: Mapping[str, Any] = {}
+        self._missing: Mapping[str, Reason] = {}
         self._watch: WeightWatch | None = None
         self._engine: EngineWeights | None = None
-        self._samples = place.mode == ShareMode.CKPT.value
-        self._thread = ThreadPoolExecutor(1, "crosscheck-witness")
-        self._held: Future[EngineDigests] | None = None
+        self._samples = slot.mode == ShareMode.CKPT.value
+        """Whether the run's own engine generates."""
+        self._thread = ThreadPoolExecutor(1, "crosscheck-observer")
+        self._pending_digests: Future[EngineDigests] | None = None
         self._changes: tuple[Mapping[str, Any], Mapping[str, Reason]] = ({}, {})
 
-    def tell_sampling(self, config: Any, tokenizer: Any) -> None:
-        """How the run samples and trains."""
-        if self._recorder.on:
-            self._recorder.tell_sampling(*sampling_of(config, tokenizer))
+    def note_sampling(self, config: Any, tokenizer: Any) -> None:
+        """Note how the run samples and trains; it goes into the evidence of each step."""
+        if self._on:
+            self._sampling, self._missing = sampling_of(config, tokenizer)
 
-    def begin(self, actor: Any) -> None:
-        """Training is about to begin with the weights that the workers hold, none having been sent to the engine.
-
-        Args:
-            actor: upstream's worker group that holds the actor.
-        """
-        if self._recorder.on:
-            self._watch = WeightWatch(actor, self._change_detail)
-            with self._times.spent("evidence"):
-                self._watch.begin()
-                if self._samples:  # the other mode's engine generates nothing
-                    self._engine = EngineWeights(actor)
-                    self._engine.begin()
+    def begin(self, workers: Any) -> None:
+        """Begin before the first step, with the weights that `workers`, the actor's worker group, hold. The engine has
+        been sent none yet."""
+        if not self._on:
+            return
+        self._watch = WeightWatch(workers, self._settings.weight_change)
+        with self._times.spent("evidence"):
+            self._watch.begin()
+            if self._samples:
+                self._engine = EngineWeights(workers)
+                self._engine.begin()
 
     def observe(
-        self, observed: Callable[[], Observed] | None, update_index: int, form: CkptFormat | None = None
+        self, observed: Callable[[], ActorUpdate] | None, update_index: int, form: CkptFormat | None
     ) -> StepEvidence | None:
-        """The actor has been updated. The evidence of it, still to be completed; None if none is recorded."""
-        if observed is None:
-            return None
-        evidence = self._recorder.observe(observed, update_index, form)
+        """Return the evidence of an update, still to be completed; None if none is recorded.
+
+        Args:
+            observed: gives the update; None if the caller has none to give.
+            form: of the pair's checkpoints, if that is known.
+        """
         self._changes = ({}, {"changes": _NOT_ASKED})
-        self._held = None
+        self._pending_digests = None
+        if observed is None or not self._on:
+            return None
+        with self._times.spent("evidence"):
+            update = self._attempts.result("the evidence of this step", observed)
+            evidence = None if update is None else self._evidence(update, update_index, form)
         if evidence is not None and self._engine is not None:  # answered while this run waits for the other one
-            self._held = self._thread.submit(self._engine.read)
+            self._pending_digests = self._thread.submit(self._engine.read)
         return evidence
+
+    def _evidence(self, update: ActorUpdate, update_index: int, form: CkptFormat | None) -> StepEvidence:
+        sampling = {**self._sampling, **({"ckpt_format": form.value} if form is not None else {})}
+        slot, detail = self._slot, self._settings.evidence
+        blank = blank_evidence(update, slot.mode, slot.run_id, update_index, detail, sampling)
+        evidence, reason = self._attempts.result_or_reason(
+            "the rows of this step", lambda: evidence_of_batch(update, blank, self._settings.evidence_tokens)
+        )
+        if evidence is None:
+            evidence = replace(blank, missing={"rows": because(ReasonCode.NOT_RECORDED_ERROR, error=reason)})
+        return replace(evidence, missing={**evidence.missing, **self._missing})
 
     def before_load(self) -> None:
         """Mode `ckpt`: the other run's weights are about to be loaded over the own ones."""
@@ -86,13 +105,13 @@ class StepObserver:
                 self._watch.before_load()
 
     def after_load(self) -> None:
-        """They have been loaded."""
+        """Mode `ckpt`: the other run's weights have been loaded."""
         if self._watch is not None:
             with self._times.spent("evidence"):
                 self._changes = self._watch.after_load()
 
     def reloaded(self, actor: ActorFiles) -> ActorFiles:
-        """`actor` where what it loads are this run's own weights, of before it was resumed: changes count from them."""
+        """Return `actor` for a load of this run's own weights, saved before it was resumed: changes count from them."""
         watch = self._watch
         if watch is None:
             return actor
@@ -122,38 +141,27 @@ class StepObserver:
                 self._comparison.compare(evidence)
 
     def metrics(self) -> dict[str, float]:
-        """Of the latest comparison."""
+        """Return the metrics of the latest comparison."""
         return self._comparison.metrics
 
     def _save(self, evidence: StepEvidence | None) -> StepEvidence | None:
         if evidence is None:
             return None
         with self._times.spent("evidence"):
-            weights, no_weights = self._held.result() if self._held else ({}, {"weights": self._why_no_digests})
-        changes, no_changes = self._changes
-        return self._recorder.save(evidence, changes, weights, {**no_changes, **no_weights})
+            weights, no_weights = (
+                self._pending_digests.result() if self._pending_digests else ({}, {"weights": self._why_no_digests})
+            )
+            changes, no_changes = self._changes
+            missing = {**evidence.missing, **no_changes, **no_weights}
+            complete = replace(evidence, changes=changes, weights=weights, missing=missing)
+            self._attempts.keep(
+                self._slot.names.evidence(complete.global_step), lambda path: files.save(path, complete)
+            )
+        return complete
 
     @property
     def _why_no_digests(self) -> Reason:
         return _NOT_ASKED if self._samples else _GENERATES_NOTHING
-
-
-def tell_what_is_lacking(config: Any) -> None:
-    """Say at start what the verdict will not be able to compare, and which flag changes that."""
-    if not OmegaConf.select(config, "actor_rollout_ref.rollout.calculate_log_probs"):
-        say(
-            MARK,
-            "Warning: the rollout engine computes no log-probs, so the verdict cannot compare rollout with training, "
-            "nor test the sampling: set actor_rollout_ref.rollout.calculate_log_probs=True on both sides",
-            "yellow",
-        )
-    if OmegaConf.select(config, "algorithm.rollout_correction.bypass_mode"):
-        say(
-            MARK,
-            "Warning: algorithm.rollout_correction.bypass_mode=True takes the rollout's log-probs for training's, so "
-            "the verdict cannot compare the forward passes of training: set it to False on both sides",
-            "yellow",
-        )
 
 
 _GENERATES_NOTHING = because(ReasonCode.GENERATES_NOTHING)

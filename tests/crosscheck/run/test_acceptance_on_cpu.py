@@ -10,7 +10,8 @@ import torch
 
 from verl.crosscheck.errors import DamagedError, MismatchError, SettingsError
 from verl.crosscheck.exchange.publish import publish_folder
-from verl.crosscheck.run.actor_files import ActorFiles, load_checked
+from verl.crosscheck.run.acceptance import load_checked
+from verl.crosscheck.run.hooks import ActorFiles
 
 ABOUT = {"kind": "ckpt", "index": 0, "device": "cuda", "world_size": 2, "strategy": "fsdp2"}
 
