@@ -62,7 +62,7 @@ class PartnerChecks:
 
         Raises:
             AgreementError: they differ where they must not, and the run is strict.
-            MismatchError: neither could load the other's checkpoints, see `checkpoint_format.choose`.
+            MismatchError: neither could load the other's checkpoints, see `ckpt_format.choose`.
             SettingsError: portable ones are needed, and this run's workers have none.
             ResumeError: what this run needs is gone, and will not be made again.
         """
