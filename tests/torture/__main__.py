@@ -217,14 +217,19 @@ def _problems(part: Figures) -> list[str]:
     return [*failures, *part.get("problems", [])]
 
 
-def main() -> None:
+def parser() -> argparse.ArgumentParser:
+    """Return what reads the options."""
     parser = argparse.ArgumentParser(prog="scripts/torture", description="Tries to make the exchange lose something.")
     parser.add_argument("--quick", action="store_true", help="a short form of everything, about a minute")
     parser.add_argument("--every-point", action="store_true", help="kill at every point: about ten minutes more")
     parser.add_argument("--without-runs", action="store_true", help="no real training runs: about ten minutes less")
     parser.add_argument("--out", type=Path, default=Path("outputs/bench/torture.json"), help="where the figures go")
     parser.add_argument("--scratch", type=Path, help="directory on the disk under test (default: the temporary one)")
-    arguments = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    arguments = parser().parse_args()
     warm_up()
     start_s = time.monotonic()
 
