@@ -47,7 +47,7 @@ class Tried:
     expected: str
     verdict: str
     first_step: int | None
-    sureness: str
+    confidence: str
     acted: bool
     """Whether run A's log says that it acted."""
     evidence: str
@@ -210,7 +210,7 @@ def try_fault(played: Played, fault: Fault, step: int) -> Tried:
         expected=fault.phase.value,
         verdict=verdict.phase.value,
         first_step=verdict.first_step,
-        sureness=verdict.sureness.value,
+        confidence=verdict.confidence.value,
         acted=f"planted fault {fault.name} acts in step {step}" in played.log,
         evidence=strongest(verdict),
     )
@@ -223,7 +223,7 @@ def strongest(verdict: Verdict) -> str:
 def one_line(evidence: VerdictEvidence) -> str:
     finding = evidence.finding
     value = "" if finding.value is None else f" {number(finding.value)}"
-    limit = "" if finding.limit is None else f" (limit {number(finding.limit)})"
+    limit = "" if finding.limit is None else f" (threshold {number(finding.limit)})"
     where = f" {finding.reason}" if finding.value is None else ""
     return f"{finding.aspect.value}/{finding.quantity}{value}{limit}{where}"
 
@@ -242,7 +242,7 @@ def accusations(comparisons: Iterable[StepComparison], where: str, limits: Thres
 def clearance(played: Played, control: Sequence[StepComparison]) -> str:
     """The verdict on a healthy pair; it should be "no fault seen"."""
     verdict = judge(scenario_1=played.reference, control=control, limits=played.limits)
-    return f"{verdict.phase.value} ({verdict.sureness.value})"
+    return f"{verdict.phase.value} ({verdict.confidence.value})"
 
 
 def upstream_6345(play_one: Callable[[Play], Played], result: BenchResult) -> int:
@@ -265,7 +265,7 @@ def _of_verdict(verdict: Verdict, expected: Phase) -> Mapping[str, Any]:
         "verdict": verdict.phase.value,
         "expected": expected.value,
         "first_step": verdict.first_step,
-        "sureness": verdict.sureness.value,
+        "confidence": verdict.confidence.value,
         "because": list(verdict.because),
         "evidence": [one_line(each) for each in verdict.evidence],
     }
@@ -278,7 +278,7 @@ def table(tried: Sequence[Tried]) -> Table:
     for each in sorted(tried, key=lambda each: (each.line, each.fault)):
         mark = "ok" if each.localised else "MISSED" if each.acted else "DID NOT ACT"
         since = "" if each.first_step is None else str(each.first_step)
-        shown.add_row(mark, each.fault, str(each.step), each.verdict, since, each.sureness, each.evidence)
+        shown.add_row(mark, each.fault, str(each.step), each.verdict, since, each.confidence, each.evidence)
     return shown
 
 

@@ -458,28 +458,28 @@ def sampling(entropy, **how):
 
 def test_tokens_less_likely_than_the_entropy_says():
     gaps = sampling(0.75)
-    assert gaps["surprise_gap_mean"].value == pytest.approx(0.25)
-    assert gaps["surprise_gap_z"].value == pytest.approx(sqrt(100))  # equal gaps of 100 rows
-    assert gaps["surprise_gap_z"].state is gaps["surprise_gap_mean"].state is DIFFER
-    assert gaps["surprise_gap_mean"].reason == because(ReasonCode.HOTTER)
+    assert gaps["nll_minus_entropy_mean"].value == pytest.approx(0.25)
+    assert gaps["nll_minus_entropy_z"].value == pytest.approx(sqrt(100))  # equal gaps of 100 rows
+    assert gaps["nll_minus_entropy_z"].state is gaps["nll_minus_entropy_mean"].state is DIFFER
+    assert gaps["nll_minus_entropy_mean"].reason == because(ReasonCode.HOTTER)
 
 
 def test_tokens_likelier_than_the_entropy_says_allow_for_rare_ones():
     gaps = sampling(1.25)
-    assert gaps["surprise_gap_mean"].value == pytest.approx(0.25)
+    assert gaps["nll_minus_entropy_mean"].value == pytest.approx(0.25)
     z = 50 / sqrt(100 * 0.25 + 8 * (1 + log(200)) ** 2)
-    assert gaps["surprise_gap_z"].value == pytest.approx(z)
-    assert gaps["surprise_gap_mean"].state is AGREE
-    assert sampling(2.0)["surprise_gap_mean"].state is DIFFER
+    assert gaps["nll_minus_entropy_z"].value == pytest.approx(z)
+    assert gaps["nll_minus_entropy_mean"].state is AGREE
+    assert sampling(2.0)["nll_minus_entropy_mean"].state is DIFFER
 
 
 @pytest.mark.parametrize("how", [{"top_p": 0.9}, {"top_k": 50}, {"temperature": 0}])
 def test_truncated_sampling_is_not_tested(how):
-    assert sampling(0.2, **how)["surprise_gap_mean"].state is MISSING
+    assert sampling(0.2, **how)["nll_minus_entropy_mean"].state is MISSING
 
 
 def test_no_limit_on_sampling_is_tested():
-    assert sampling(1.0, top_p=1.0, top_k=-1, temperature=0.7)["surprise_gap_mean"].state is AGREE
+    assert sampling(1.0, top_p=1.0, top_k=-1, temperature=0.7)["nll_minus_entropy_mean"].state is AGREE
 
 
 def test_sampling_is_not_read_where_log_probs_disagree():
@@ -490,7 +490,7 @@ def test_sampling_is_not_read_where_log_probs_disagree():
         for mode in ("ckpt", "rollout")
     ]
     comparison = compare_step(*sides, LIMITS)
-    gap = finding(comparison, Aspect.SAMPLING, "surprise_gap_mean")
+    gap = finding(comparison, Aspect.SAMPLING, "nll_minus_entropy_mean")
     assert gap.state is MISSING and "do not agree or" in str(gap.reason) and gap.value == pytest.approx(0.8)
 
 
@@ -502,10 +502,10 @@ def test_a_claim_that_another_distribution_beats_is_refuted():
         for mode in ("ckpt", "rollout")
     ]
     comparison = compare_step(*sides, LIMITS)
-    assert finding(comparison, Aspect.SAMPLING, "claim_refuted_nats").value == pytest.approx(100)
+    assert finding(comparison, Aspect.SAMPLING, "logprob_gain_train_nats").value == pytest.approx(100)
     assert state(comparison, Aspect.SAMPLING) is DIFFER
     worse = [replace(side, rows={**side.rows, "train_sum": side.rows["train_sum"] - 2}) for side in sides]
-    assert finding(compare_step(*worse, LIMITS), Aspect.SAMPLING, "claim_refuted_nats").value == 0
+    assert finding(compare_step(*worse, LIMITS), Aspect.SAMPLING, "logprob_gain_train_nats").value == 0
 
 
 def test_other_limits_give_other_states_and_back():

@@ -48,7 +48,7 @@ COMPARISON = StepComparison(
 )
 VERDICT = Verdict(
     Phase.BOTH,
-    Confidence.FAIR,
+    Confidence.MEDIUM,
     3,
     8,
     ("update_differs",),

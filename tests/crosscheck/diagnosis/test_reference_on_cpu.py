@@ -72,7 +72,7 @@ def test_a_ratio_is_measured_from_1_upwards():
 
 
 def test_what_must_be_exact_or_is_chance_keeps_its_limit():
-    for aspect, quantity in ((Aspect.SYNC, "tensors_out_of_sync"), (Aspect.SAMPLING, "surprise_gap_z")):
+    for aspect, quantity in ((Aspect.SYNC, "tensors_out_of_sync"), (Aspect.SAMPLING, "nll_minus_entropy_z")):
         assert derived(*[9.0] * 8, aspect=aspect, quantity=quantity) == LIMITS.of(aspect, quantity)
     assert derived(*[0.5] * 8, aspect=Aspect.UPDATE, quantity="lr_rel_diff") == LIMITS.lr_rel_diff
 

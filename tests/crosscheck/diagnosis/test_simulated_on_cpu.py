@@ -8,7 +8,7 @@ from crosscheck.diagnosis.simulated import World, draw, log_softmax, step
 
 from verl.crosscheck.diagnosis.compare import compare_step
 from verl.crosscheck.diagnosis.findings import Phase, State
-from verl.crosscheck.diagnosis.rollout_checks import surprise_gap
+from verl.crosscheck.diagnosis.rollout_checks import nll_minus_entropy
 from verl.crosscheck.diagnosis.rules import Because
 from verl.crosscheck.diagnosis.thresholds import limits_for, profile
 from verl.crosscheck.diagnosis.verdict import judge, judge_step
@@ -62,8 +62,8 @@ def test_thousands_of_healthy_samplings_are_not_accused():
         )
         tokens = (cumulated[some] < rng.random(some.size)[:, None]).sum(axis=1).clip(0, 98)
         sums = [column.reshape(rows, length).sum(axis=1) for column in (log_probs[some, tokens], entropies[some])]
-        gap = surprise_gap(*sums, np.full(rows, length))
-        beyond += gap.mean > limits.surprise_gap_mean and gap.z > limits.surprise_gap_z
+        gap = nll_minus_entropy(*sums, np.full(rows, length))
+        beyond += gap.mean > limits.nll_minus_entropy_mean and gap.z > limits.nll_minus_entropy_z
     assert beyond == 0
 
 

@@ -67,6 +67,16 @@ def test_finer_precision_has_narrower_limits(kind, wide, narrow):
         assert a <= b if name in BELOW_IS_BAD else a >= b, name
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("surprise_gap_mean", "nll_minus_entropy_mean"), ("sampling/claim_refuted_mean", "logprob_gain_train_mean")],
+)
+def test_a_file_with_a_name_of_0_1_0_is_refused_with_the_new_one(tmp_path, old, new):
+    (tmp_path / "limits.yaml").write_text(f"{old}: 0.1\n")
+    with pytest.raises(SettingsError, match=f"'{old}' is called '{new}' since 0.2"):
+        read_limits(tmp_path / "limits.yaml")
+
+
 def test_what_has_no_limit_is_not_judged():
     limits = profile("dense_bf16")
     assert limits.of(Aspect.FORWARD, "k1") is None
@@ -98,10 +108,13 @@ def test_a_file_may_be_json_and_name_the_profile(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("k4: 1", "'k4', which are no limits. Allowed: profile, logprob_abs_diff_mean.*aspects: inputs, rollout_taker"),
-        ("name: x", "'name', which are no limits"),
-        ("nowhere/k3: 1", "'nowhere/k3', which are no limits"),
-        ("forward/name: 1", "'forward/name', which are no limits"),
+        (
+            "k4: 1",
+            "'k4', which are no thresholds. Allowed: profile, logprob_abs_diff_mean.*aspects: inputs, rollout_taker",
+        ),
+        ("name: x", "'name', which are no thresholds"),
+        ("nowhere/k3: 1", "'nowhere/k3', which are no thresholds"),
+        ("forward/name: 1", "'forward/name', which are no thresholds"),
         ("k3: high", "'k3' to 'high', expected a number of at least 0"),
         ("k3: -1", "expected a number of at least 0"),
         ("k3: .nan", "expected a number of at least 0"),

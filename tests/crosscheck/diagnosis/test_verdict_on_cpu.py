@@ -40,11 +40,11 @@ def step(number=1, *, rows=64, extra=(), outcomes=None, **states):
         )
     wanted = states.pop("sampling", AGREE)
     if wanted is MISSING:
-        findings.append(Finding(Aspect.SAMPLING, "surprise_gap_mean", MISSING, reason=free_text("not recorded")))
+        findings.append(Finding(Aspect.SAMPLING, "nll_minus_entropy_mean", MISSING, reason=free_text("not recorded")))
     else:
         mean, z = (0.3, 9.0) if wanted is DIFFER else (0.3, 1.0)
-        findings.append(Finding(Aspect.SAMPLING, "surprise_gap_mean", AGREE, mean))
-        findings.append(Finding(Aspect.SAMPLING, "surprise_gap_z", AGREE, z))
+        findings.append(Finding(Aspect.SAMPLING, "nll_minus_entropy_mean", AGREE, mean))
+        findings.append(Finding(Aspect.SAMPLING, "nll_minus_entropy_z", AGREE, z))
     findings.append(Finding(Aspect.UPDATE, "change_rel_diff", AGREE, 0.0))
     assert not states, states
     return StepComparison(number, number - 1, rows, 1000, (*findings, *extra), outcomes=outcomes or {})
@@ -155,9 +155,9 @@ def test_one_step_of_scenario_1(case):
     verdict = judge_step(step(3, **states), healthy, LIMITS)
     assert (verdict.phase, verdict.steps) == (phase, 1)
     assert because.value in verdict.because
-    accused = phase not in (Phase.NO_FAULT, Phase.INCONCLUSIVE)
-    assert verdict.first_step == (3 if accused else None)
-    assert not accused or verdict.evidence or "nan" in case
+    at_fault = phase not in (Phase.NO_FAULT, Phase.INCONCLUSIVE)
+    assert verdict.first_step == (3 if at_fault else None)
+    assert not at_fault or verdict.evidence or "nan" in case
 
 
 SCENARIO_2 = {
@@ -206,7 +206,7 @@ def test_a_fault_that_starts_later_needs_no_control():
     verdict = judge(scenario_1=[*steps(3), *steps(2, first=4, **DISAGREES)], limits=LIMITS)
     assert (verdict.phase, verdict.first_step) == (Phase.ROLLOUT, 4)
     assert Because.REFERENCE_SHOWN_BY_OTHER_STEPS.value in verdict.because
-    assert verdict.sureness is Confidence.FAIR
+    assert verdict.confidence is Confidence.MEDIUM
     assert verdict.next_actions[0] == Next.COLLECT_ROLLOUT.value
     assert Next.GET_CONTROL.value in verdict.next_actions
 
@@ -220,13 +220,13 @@ def test_a_fault_from_the_first_step_on_needs_a_control():
     with_control = judge(scenario_1=pair, control=steps(8), limits=LIMITS)
     assert (with_control.phase, with_control.first_step) == (Phase.ROLLOUT, 1)
     assert Because.REFERENCE_SHOWN_BY_CONTROL.value in with_control.because
-    assert with_control.sureness is Confidence.HIGH
+    assert with_control.confidence is Confidence.HIGH
 
 
 def test_scenario_2_shows_the_reference():
     pair = steps(4, **DISAGREES)
     verdict = judge(scenario_1=pair, scenario_2=steps(4), limits=LIMITS)
-    assert (verdict.phase, verdict.sureness) == (Phase.ROLLOUT, Confidence.HIGH)
+    assert (verdict.phase, verdict.confidence) == (Phase.ROLLOUT, Confidence.HIGH)
     assert Because.REFERENCE_SHOWN_BY_SCENARIO_2.value in verdict.because
     shared = judge(scenario_1=pair, scenario_2=steps(4, **DISAGREES), limits=LIMITS)
     assert shared.phase is Phase.INCONCLUSIVE
@@ -274,18 +274,18 @@ def test_steps_may_come_in_any_order():
 def test_a_fault_seen_in_both_scenarios_is_training():
     faulty = {"forward": NO, "rollout_sampler": NO}
     verdict = judge(scenario_1=steps(2, **faulty), scenario_2=steps(2, forward=NO, rollout_taker=NO), limits=LIMITS)
-    assert (verdict.phase, verdict.sureness, verdict.first_step) == (Phase.TRAINING_FORWARD, Confidence.HIGH, 1)
+    assert (verdict.phase, verdict.confidence, verdict.first_step) == (Phase.TRAINING_FORWARD, Confidence.HIGH, 1)
     assert {each.scenario for each in verdict.evidence} == {1}
     assert Next.COLLECT_ACTOR_FORWARD.value in verdict.next_actions
 
 
 def test_no_fault_is_surer_with_more_compared():
-    assert judge(scenario_1=steps(3), limits=LIMITS).sureness is Confidence.HIGH
-    assert judge(scenario_1=steps(2), limits=LIMITS).sureness is Confidence.FAIR
-    assert judge(scenario_1=steps(3, sync=NOT), limits=LIMITS).sureness is Confidence.FAIR
+    assert judge(scenario_1=steps(3), limits=LIMITS).confidence is Confidence.HIGH
+    assert judge(scenario_1=steps(2), limits=LIMITS).confidence is Confidence.MEDIUM
+    assert judge(scenario_1=steps(3, sync=NOT), limits=LIMITS).confidence is Confidence.MEDIUM
 
 
-SAMPLING_TOO = ("sampling/surprise_gap_mean", "sampling/surprise_gap_z")
+SAMPLING_TOO = ("sampling/nll_minus_entropy_mean", "sampling/nll_minus_entropy_z")
 """Cannot be read without the log-probs of the rollout engine."""
 
 
@@ -310,18 +310,18 @@ def test_what_to_set_where_the_forward_pass_is_missing():
     }
 
 
-def test_sums_over_rows_alone_make_for_low_sureness():
+def test_sums_over_rows_alone_make_for_low_confidence():
     by_rows = Finding(Aspect.FORWARD, "logprob_row_diff_mean", DIFFER, 0.5)
     verdict = judge(scenario_1=steps(2, forward=NOT, extra=[by_rows]), limits=LIMITS)
-    assert (verdict.phase, verdict.sureness) == (Phase.TRAINING_FORWARD, Confidence.LOW)
+    assert (verdict.phase, verdict.confidence) == (Phase.TRAINING_FORWARD, Confidence.LOW)
 
 
-def test_weak_evidence_of_one_step_is_fair():
+def test_weak_evidence_of_one_step_is_medium():
     slight = Finding(Aspect.UPDATE, "pg_loss_rel_diff", DIFFER, LIMITS.loss_rel_diff * 1.5)
     once = judge(scenario_1=[*steps(2), step(3, extra=[slight])], limits=LIMITS)
-    assert (once.phase, once.sureness) == (Phase.TRAINING_UPDATE, Confidence.FAIR)
+    assert (once.phase, once.confidence) == (Phase.TRAINING_UPDATE, Confidence.MEDIUM)
     twice = judge(scenario_1=[step(1), step(2, extra=[slight]), step(3, extra=[slight])], limits=LIMITS)
-    assert (twice.sureness, twice.first_step) == (Confidence.HIGH, 2)
+    assert (twice.confidence, twice.first_step) == (Confidence.HIGH, 2)
 
 
 def test_evidence_is_strongest_first():
@@ -350,7 +350,7 @@ def test_outcomes_speak_where_log_probs_are_lacking(case):
     verdict = judge(scenario_1=falling(12, *first, **UNSEEN), scenario_2=falling(12, *second, **UNSEEN), limits=LIMITS)
     assert verdict.phase is phase
     assert because.value in verdict.because
-    assert phase is Phase.INCONCLUSIVE or verdict.sureness is Confidence.LOW
+    assert phase is Phase.INCONCLUSIVE or verdict.confidence is Confidence.LOW
 
 
 def test_outcomes_say_nothing_against_log_probs():

@@ -32,7 +32,7 @@ TOLD = {
         [Next.GET_CONTROL, Next.CHECK_REFERENCE, Next.SET_CALCULATE_LOG_PROBS],
     ),
 }
-SURENESS = {Phase.NO_FAULT: Confidence.FAIR, Phase.INCONCLUSIVE: Confidence.LOW}
+CONFIDENCE = {Phase.NO_FAULT: Confidence.MEDIUM, Phase.INCONCLUSIVE: Confidence.LOW}
 
 
 def steps_of(plan, count=8):
@@ -75,7 +75,7 @@ def some_rows(scenario, texts=None):
 
 def a_verdict(phase, scenarios):
     rules, following = TOLD[phase]
-    accused = phase not in (Phase.NO_FAULT, Phase.INCONCLUSIVE)
+    at_fault = phase not in (Phase.NO_FAULT, Phase.INCONCLUSIVE)
     evidence = [
         VerdictEvidence(each.number, step.global_step, finding)
         for each in scenarios
@@ -84,8 +84,8 @@ def a_verdict(phase, scenarios):
     ]
     return Verdict(
         phase=phase,
-        sureness=SURENESS.get(phase, Confidence.HIGH),
-        first_step=min((each.global_step for each in evidence), default=None) if accused else None,
+        confidence=CONFIDENCE.get(phase, Confidence.HIGH),
+        first_step=min((each.global_step for each in evidence), default=None) if at_fault else None,
         steps=sum(len(each.steps) for each in scenarios),
         because=tuple(each.value for each in rules),
         evidence=tuple(sorted(evidence, key=lambda each: -strength(each.finding))[:6]),

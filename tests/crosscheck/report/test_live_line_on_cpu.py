@@ -26,9 +26,9 @@ def test_what_differs_comes_first_with_its_numbers_then_what_agrees_and_what_is_
         )
     )
     assert line == (
-        "step 3, 64 rows, 256 tokens: differs: own rollout to the other run's training (pearson 0.9, limit 0.98, "
-        "k3 0.0123, limit 0.005); agrees: training to training, update (closest to its limit: update, "
-        "grad_norm_rel_diff 0.015, limit 0.03); not compared: weight sync"
+        "step 3, 64 rows, 256 tokens: differs: own rollout to the other run's training (pearson 0.9, threshold 0.98, "
+        "k3 0.0123, threshold 0.005); agrees: training to training, update (closest to its threshold: update, "
+        "grad_norm_rel_diff 0.015, threshold 0.03); not compared: weight sync"
     )
 
 
@@ -37,25 +37,30 @@ def test_each_aspect_that_differs_shows_its_two_worst_and_where():
         step(
             Finding(
                 Aspect.SAMPLING,
-                "surprise_gap_mean",
+                "nll_minus_entropy_mean",
                 State.DIFFER,
                 0.112,
                 0.004,
                 reason=free_text("hotter than claimed"),
             ),
             Finding(
-                Aspect.SAMPLING, "surprise_gap_z", State.DIFFER, 5.51, 4.5, reason=free_text("hotter than claimed")
+                Aspect.SAMPLING, "nll_minus_entropy_z", State.DIFFER, 5.51, 4.5, reason=free_text("hotter than claimed")
             ),
             Finding(
-                Aspect.SAMPLING, "surprise_gap_train_z", State.DIFFER, 5.5, 4.5, reason=free_text("hotter than claimed")
+                Aspect.SAMPLING,
+                "nll_minus_entropy_train_z",
+                State.DIFFER,
+                5.5,
+                4.5,
+                reason=free_text("hotter than claimed"),
             ),
             Finding(Aspect.FORWARD, "exp_abs_diff_mean", State.AGREE, 1.0004, 1.002),
         )
     )
     assert line == (
-        "step 3, 64 rows, 256 tokens: differs: sampling (surprise_gap_mean 0.112, limit 0.004, surprise_gap_z 5.51, "
-        "limit 4.5, hotter than claimed, 1 more); agrees: training to training (closest to its limit: training to "
-        "training, exp_abs_diff_mean 1.0004, limit 1.002)"
+        "step 3, 64 rows, 256 tokens: differs: sampling (nll_minus_entropy_mean 0.112, threshold 0.004, "
+        "nll_minus_entropy_z 5.51, threshold 4.5, hotter than claimed, 1 more); agrees: training to training (closest "
+        "to its threshold: training to training, exp_abs_diff_mean 1.0004, threshold 1.002)"
     )
 
 

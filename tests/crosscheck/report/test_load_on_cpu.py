@@ -70,7 +70,7 @@ def test_both_scenarios_together(stale, tmp_path):
     second = a_session(tmp_path / "2", SyntheticPlan(rows=32, tokens=16, fault=""))
     found = load_report(ReportRequest({1: stale, 2: second}))
     assert found.verdict.phase is Phase.ROLLOUT
-    assert found.verdict.sureness is Confidence.HIGH  # scenario 2 shows that the reference agrees with itself
+    assert found.verdict.confidence is Confidence.HIGH  # scenario 2 shows that the reference agrees with itself
     assert [each.number for each in found.scenarios] == [1, 2]
 
 
@@ -114,7 +114,7 @@ def test_a_control_sets_limits_and_shows_the_reference(stale, tmp_path):
     control = a_session(tmp_path / "control", SyntheticPlan(rows=32, tokens=16, fault=""), range(1, 10))
     found = of(stale, control=control)
     assert found.verdict.phase is Phase.ROLLOUT
-    assert found.verdict.sureness is Confidence.HIGH
+    assert found.verdict.confidence is Confidence.HIGH
     assert len(found.control.steps) == 9
     taker = [each for each in found.scenarios[0].steps[0].findings if each.aspect is Aspect.ROLLOUT_TAKER]
     mean = next(each for each in taker if each.quantity == "logprob_abs_diff_mean")

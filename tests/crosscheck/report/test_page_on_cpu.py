@@ -64,9 +64,9 @@ def page(rollout_report):
 def test_it_says_the_verdict_with_step_numbers_and_commands(page):
     said = " ".join(" ".join(parsed(page).text).split())
     assert "Rollout of A is at fault since step 3" in said
-    assert "Sureness: high" in said
+    assert "Confidence: high" in said
     assert "probability difference, mean Rollout A to training B" in said
-    assert re.search(r"times the limit at most 0\.01", said)
+    assert re.search(r"times the threshold at most 0\.01", said)
     assert "trainer.share_data=ckpt \\ trainer.share_data_dir=/mnt/shared/check-1-control" in said
 
 

@@ -81,7 +81,7 @@ def test_the_text_says_since_when_by_how_much_and_what_to_do(sessions):
     assert "Rollout of A is at fault since step 3" in said
     assert "Rollout A to training B ✓✓✕✕" in said
     assert "Training A to training B ✓✓✓✓" in said
-    assert "times the limit" in said
+    assert "times the threshold" in said
     assert (
         f"verl-crosscheck report {sessions / 'rollout'} --control {sessions / 'rollout'}-control -o report.html" in said
     )
@@ -191,7 +191,7 @@ def test_a_tokenizer_that_is_not_there_is_told(sessions):
 
 def test_an_inconclusive_report_begins_with_what_decides_it(sessions):
     words = " ".join(call(sessions / "always").stdout.split())
-    assert "Not enough to be sure of anything. To decide it: " in words
+    assert "The evidence is not enough for a verdict. To decide it: " in words
 
 
 def test_names_from_files_are_no_markup_for_the_terminal(tmp_path):

@@ -39,7 +39,7 @@ def fields_in(text):
     ("table", "enum"),
     [
         ("phases", Phase),
-        ("sureness", Confidence),
+        ("confidence", Confidence),
         ("aspects", Aspect),
         ("cells", Cell),
         ("because", Because),
@@ -53,13 +53,13 @@ def test_every_member_has_words(texts, table, enum):
 @both
 def test_every_quantity_has_words(texts):
     shown = {*thresholds.LIMIT_NAMES, *TOKEN_QUANTITIES, *training_checks.METRICS, "tensors_not_matched"}
-    shown |= {f"{side}_train_{kind}" for side in ("surprise_gap",) for kind in ("mean", "z")}
+    shown |= {f"{side}_train_{kind}" for side in ("nll_minus_entropy",) for kind in ("mean", "z")}
     assert shown <= set(texts.quantities)
     assert set(training_checks.OUTCOMES) <= set(texts.outcomes)
 
 
 def texts_of(texts):
-    for table in ("phases", "sureness", "aspects", "quantities"):
+    for table in ("phases", "confidence", "aspects", "quantities"):
         for key, named in getattr(texts, table).items():
             yield f"{table}/{key}/name", named.name
             yield f"{table}/{key}/meaning", named.meaning

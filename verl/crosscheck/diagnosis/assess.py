@@ -26,9 +26,9 @@ TELL_OF_UPDATE = ("grad_norm_rel_diff", "change_rel_diff")
 """Without one of these an update was not compared: learning rate and losses are equal whatever the gradient is."""
 
 PAIRS = {
-    "surprise_gap_mean": "surprise_gap_z",
-    "surprise_gap_train_mean": "surprise_gap_train_z",
-    "claim_refuted_mean": "claim_refuted_nats",
+    "nll_minus_entropy_mean": "nll_minus_entropy_z",
+    "nll_minus_entropy_train_mean": "nll_minus_entropy_train_z",
+    "logprob_gain_train_mean": "logprob_gain_train_nats",
 }
 """Size of an effect, and how sure it is that there is one: only both together differ."""
 
@@ -141,7 +141,11 @@ def _enough(finding: Finding, values: Values, limits: Thresholds, rows: int) -> 
 
 
 def _needs_agreement(finding: Finding) -> bool:
-    return finding.aspect is Aspect.SAMPLING and finding.quantity.startswith("surprise_") and finding.limit is not None
+    return (
+        finding.aspect is Aspect.SAMPLING
+        and finding.quantity.startswith("nll_minus_entropy")
+        and finding.limit is not None
+    )
 
 
 def _unreadable(finding: Finding) -> Finding:

@@ -71,7 +71,7 @@ def _log_probs(rows: Alignment) -> dict[Aspect, Compared]:
 
 def _of_rows(rows: Alignment) -> list[Finding]:
     if not rows.rows:
-        return [missing(Aspect.SAMPLING, "surprise_gap_mean", NO_ROW)]
+        return [missing(Aspect.SAMPLING, "nll_minus_entropy_mean", NO_ROW)]
     return sampling_findings(rows)
 
 

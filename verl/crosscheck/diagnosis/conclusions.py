@@ -18,7 +18,7 @@ from verl.crosscheck.diagnosis.thresholds import MISSING_SHARE, STEPS_FOR_HIGH, 
 from verl.crosscheck.reasons import Reason, ReasonCode, because
 
 ESSENTIAL = (Aspect.ROLLOUT_TAKER, Aspect.FORWARD, Aspect.UPDATE)
-"""What must have been compared for "no fault seen"."""
+"""What must have been compared for "no fault found"."""
 
 BESIDES = (Aspect.SAMPLING, Aspect.SYNC)
 """What must have been compared too for being very sure of it, with the change of the weights."""
@@ -29,12 +29,12 @@ def strongest(findings: Iterable[Finding]) -> float:
     return max((strength(each) for each in findings), default=0.0)
 
 
-def of_accusation(phase: Phase, readings: Sequence[StepReading], reference: Reference) -> Confidence:
+def of_fault(phase: Phase, readings: Sequence[StepReading], reference: Reference) -> Confidence:
     """How sure it is that the phase is at fault.
 
     Args:
-        phase: that is accused.
-        readings: of the steps that accuse it.
+        phase: that is at_fault.
+        readings: of the steps that show it.
         reference: what is known of run B.
     """
     findings = [finding for each in readings for finding in each.evidence]
@@ -43,7 +43,7 @@ def of_accusation(phase: Phase, readings: Sequence[StepReading], reference: Refe
         return Confidence.LOW
     strong = len(readings) > 1 or strongest(findings) >= STRONG
     shown = reference.well_shown or not _rests_on_reference(phase, readings[0])
-    return (Confidence.LOW, Confidence.FAIR, Confidence.HIGH)[strong + shown]
+    return (Confidence.LOW, Confidence.MEDIUM, Confidence.HIGH)[strong + shown]
 
 
 def _rests_on_reference(phase: Phase, reading: StepReading) -> bool:
@@ -73,7 +73,7 @@ def of_no_fault(steps: Sequence[StepComparison]) -> Confidence:
     if any(by_rows_alone(each.findings, aspect) for each in steps for aspect in ESSENTIAL):
         return Confidence.LOW
     complete = all(_complete(each) for each in steps)
-    return Confidence.HIGH if complete and len(steps) >= STEPS_FOR_HIGH else Confidence.FAIR
+    return Confidence.HIGH if complete and len(steps) >= STEPS_FOR_HIGH else Confidence.MEDIUM
 
 
 def _complete(step: StepComparison) -> bool:
@@ -114,7 +114,7 @@ BY_RULE = {
 def next_actions(
     phase: Phase,
     because: Sequence[Because],
-    sureness: Confidence,
+    confidence: Confidence,
     reference: Reference,
     steps_1: Sequence[StepComparison],
     steps_2: Sequence[StepComparison],
@@ -123,7 +123,7 @@ def next_actions(
     found = [*BY_PHASE[phase], *(action for rule in because for action in BY_RULE.get(rule, ()))]
     if Because.ESSENTIAL_MISSING in because:
         found += _to_set(steps_1)
-    weak = sureness is not Confidence.HIGH and not reference.well_shown
+    weak = confidence is not Confidence.HIGH and not reference.well_shown
     if phase is Phase.ROLLOUT and weak and reference.because is not None:
         found.append(Next.GET_CONTROL)
     undecided = phase is Phase.NO_FAULT or Because.CANNOT_TELL_WHICH in because

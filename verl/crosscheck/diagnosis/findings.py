@@ -112,10 +112,10 @@ class Phase(str, Enum):
 
 
 class Confidence(str, Enum):
-    """How sure, by a rule that is written down beside the limits."""
+    """How certain a verdict is, by the rule beside `thresholds.STRONG`."""
 
     HIGH = "high"
-    FAIR = "fair"
+    MEDIUM = "medium"
     LOW = "low"
 
 
@@ -133,7 +133,7 @@ class Verdict:
     """Which phase of run A is at fault, since when, and why one may say so."""
 
     phase: Phase
-    sureness: Confidence
+    confidence: Confidence
     first_step: int | None
     """Global step in which the fault first acts; None without one."""
     steps: int

@@ -25,6 +25,7 @@ from verl.crosscheck.diagnosis.findings import (
     VerdictEvidence,
     WorstRow,
 )
+from verl.crosscheck.diagnosis.thresholds import current_name
 from verl.crosscheck.errors import DamagedError
 from verl.crosscheck.evidence.old_reasons import read_reason
 from verl.crosscheck.reasons import Reason
@@ -88,7 +89,7 @@ def verdict_from_json(data: Any) -> Verdict:
     first_step = found.get("first_step")
     return Verdict(
         phase=_member(Phase, found.get("phase"), "phase"),
-        sureness=_member(Confidence, found.get("sureness"), "sureness"),
+        confidence=_member(Confidence, _confidence(found), "confidence"),
         first_step=None if first_step is None else _int(found, "first_step"),
         steps=_int(found, "steps"),
         because=tuple(_text(each, "because") for each in _list(found, "because")),
@@ -106,7 +107,8 @@ def _plain(value: Any) -> Any:
         return {**_fields(value), **_reason_keys(value.reason)}
     if isinstance(value, Verdict):
         codes = {name: {"code": why.code.value, "params": _params(why)} for name, why in value.not_compared.items()}
-        return {**_fields(value), "not_compared_reasons": codes}
+        old_word = {"medium": "fair"}.get(value.confidence.value, value.confidence.value)
+        return {**_fields(value), "sureness": old_word, "not_compared_reasons": codes}
     if isinstance(value, Reason):
         return str(value)
     if isinstance(value, StepComparison | VerdictEvidence):
@@ -146,7 +148,7 @@ def _finding(data: Any) -> Finding:
         raise DamagedError(f"above_is_bad is {above!r:.60}, expected true or false")
     return Finding(
         aspect=_member(Aspect, found.get("aspect"), "aspect"),
-        quantity=_text(found.get("quantity"), "quantity"),
+        quantity=current_name(_text(found.get("quantity"), "quantity")),
         state=_member(State, found.get("state"), "state"),
         value=_maybe(found.get("value"), "value"),
         limit=_maybe(found.get("limit"), "limit"),
@@ -179,6 +181,12 @@ def _not_compared(found: Mapping[str, Any]) -> dict[str, Reason]:
         else read_reason(_text(text, f"not_compared.{name}"))
         for name, text in texts.items()
     }
+
+
+def _confidence(found: Mapping[str, Any]) -> Any:
+    """Return the word; 0.1.0 called it `sureness` and the middle one `fair`."""
+    word = found.get("confidence", found.get("sureness"))
+    return "medium" if word == "fair" else word
 
 
 def _worst_row(data: Any) -> WorstRow:

@@ -22,7 +22,7 @@ SELF_EVIDENT = {
     Aspect.SYNC: Because.WEIGHTS_NOT_IN_ENGINE,
     Aspect.ENDING: Because.RESPONSES_CUT,
 }
-"""Aspects that accuse the sampler's rollout phase without a reference."""
+"""Aspects that show a fault of the sampler's rollout phase without a reference."""
 
 FOLLOWING_INPUTS = ("advantage_rel_diff", "reward_rel_diff_max")
 """Inputs that are computed from log-probs, if KL is taken into the reward."""
@@ -32,26 +32,26 @@ NONFINITE_INPUTS = (Aspect.OUTCOME, Aspect.UPDATE)
 
 @dataclass(frozen=True)
 class StepReading:
-    """Which phases of run A one step accuses, and why."""
+    """Which phases of run A one step shows at fault, and why."""
 
     scenario: int
     global_step: int
     rollout: tuple[Because, ...] = ()
-    """Why the rollout phase is accused; empty if it is not."""
+    """Why the rollout phase is at fault; empty if it is not."""
     training: Phase | None = None
-    """`TRAINING_FORWARD` or `TRAINING_UPDATE` if training is accused."""
+    """`TRAINING_FORWARD` or `TRAINING_UPDATE` if training is at fault."""
     training_because: tuple[Because, ...] = ()
     doubts: tuple[Because, ...] = ()
-    """What differs and accuses nobody."""
+    """What differs and shows no phase at fault."""
     evidence: tuple[Finding, ...] = ()
-    """What differs in the accused phases, or what the doubts are about if none is."""
+    """What differs in the phases at fault, or what the doubts are about if none is."""
     needs_reference: bool = False
-    """Whether an accusation rests on B agreeing with itself."""
+    """Whether a fault rests on B agreeing with itself."""
 
 
 @dataclass(frozen=True)
 class _Part:
-    """Part of a reading: what is accused, or in doubt, by which aspects."""
+    """Part of a reading: what is at_fault, or in doubt, by which aspects."""
 
     because: tuple[Because, ...] = ()
     aspects: tuple[Aspect, ...] = ()
@@ -102,19 +102,19 @@ def read_step(comparison: StepComparison, scenario: int, healthy: bool | None) -
 
 
 def _read(step: _Step, scenario: int, *parts: _Part) -> StepReading:
-    """The parts put together; without an accusation, the evidence is that of the doubts."""
-    accusing = [part for part in parts if part.because]
-    aspects = [aspect for part in accusing or parts for aspect in part.aspects]
-    training = next((part.training for part in accusing if part.training), None)
+    """The parts put together; without a fault, the evidence is that of the doubts."""
+    at_fault = [part for part in parts if part.because]
+    aspects = [aspect for part in at_fault or parts for aspect in part.aspects]
+    training = next((part.training for part in at_fault if part.training), None)
     return StepReading(
         scenario=scenario,
         global_step=step.comparison.global_step,
-        rollout=tuple(rule for part in accusing if not part.training for rule in part.because),
+        rollout=tuple(rule for part in at_fault if not part.training for rule in part.because),
         training=training,
-        training_because=tuple(rule for part in accusing if part.training for rule in part.because),
+        training_because=tuple(rule for part in at_fault if part.training for rule in part.because),
         doubts=tuple(dict.fromkeys(doubt for part in parts for doubt in part.doubts)),
         evidence=step.differing(aspects),
-        needs_reference=any(part.needs_reference for part in accusing),
+        needs_reference=any(part.needs_reference for part in at_fault),
     )
 
 
@@ -127,7 +127,7 @@ def _reference_not_finite(step: _Step, scenario: int) -> bool:
 
 
 def _self_evident(step: _Step) -> _Part:
-    """What accuses the rollout phase of the sampler whatever its reference does."""
+    """What shows a fault of the rollout phase of the sampler whatever its reference does."""
     aspects = [aspect for aspect in SELF_EVIDENT if step.states[aspect] is DIFFER]
     because = [SELF_EVIDENT[aspect] for aspect in aspects]
     if step.count("sampler_nonfinite_rollout") > 0:
@@ -143,7 +143,7 @@ def _log_probs(step: _Step, training: _Part, rollout: bool, healthy: bool | None
     Args:
         step: of scenario 1.
         training: what both trainings say.
-        rollout: whether the rollout phase is accused already.
+        rollout: whether the rollout phase is at fault already.
         healthy: see `read_step`.
     """
     by_b, by_a = step.states[Aspect.ROLLOUT_TAKER], step.states[Aspect.ROLLOUT_SAMPLER]
@@ -153,7 +153,7 @@ def _log_probs(step: _Step, training: _Part, rollout: bool, healthy: bool | None
         if by_b is DIFFER and by_a is AGREE:
             return (_with(training, Because.FORWARD_INFERRED),)
         if by_b is DIFFER and by_a is DIFFER and healthy and not rollout:
-            return training, _accused(Because.ROLLOUT_DIFFERS_FROM_ALL)
+            return training, _rollout_at_fault(Because.ROLLOUT_DIFFERS_FROM_ALL)
         return (training,)
     if by_b is not DIFFER or rollout:
         return (training,)
@@ -161,13 +161,13 @@ def _log_probs(step: _Step, training: _Part, rollout: bool, healthy: bool | None
         inferred = _Part((Because.FORWARD_INFERRED,), (Aspect.ROLLOUT_TAKER,), (), Phase.TRAINING_FORWARD, True)
         return (inferred,)
     if healthy:
-        return training, _accused(Because.ROLLOUT_DIFFERS)
+        return training, _rollout_at_fault(Because.ROLLOUT_DIFFERS)
     aspects = (Aspect.ROLLOUT_TAKER, Aspect.ROLLOUT_SAMPLER)
     doubt = Because.REFERENCE_DISAGREES_WITH_ITSELF if healthy is False else Because.CANNOT_TELL_WHICH
     return training, _Part(doubts=(doubt,), aspects=aspects)
 
 
-def _accused(because: Because) -> _Part:
+def _rollout_at_fault(because: Because) -> _Part:
     return _Part((because,), (Aspect.ROLLOUT_TAKER,), needs_reference=True)
 
 
@@ -194,7 +194,7 @@ def _scenario_2(step: _Step, training: _Part) -> tuple[_Part, ...]:
 
 
 def _training(step: _Step, suspect: str) -> _Part:
-    """Which half of A's training the comparison of both trainings accuses.
+    """Which part of A's training the comparison of both trainings shows at fault.
 
     Args:
         suspect: `sampler` or `taker`, which A is.

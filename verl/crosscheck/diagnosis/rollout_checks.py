@@ -11,7 +11,7 @@ is then lacking from the variance too. `RARE_TOKENS` such tokens are added to th
 
 **Claim.** If the tokens were drawn from the log-probs p that came with them, no other distribution q explains them
 better: exp(sum(log q - log p)) is on average 1 at most, so it exceeds x with probability 1/x at most (Ville). That
-accuses the rollout engine's log-probs whatever is wrong with the training engine's, as long as those are of a
+shows a fault of the rollout engine's log-probs whatever is wrong with the training engine's, as long as those are of a
 distribution.
 """
 
@@ -53,7 +53,7 @@ class Gap:
         return abs(self.total) / self.tokens
 
 
-def surprise_gap(log_prob_sums: Floats, entropy_sums: Floats, tokens: Floats) -> Gap:
+def nll_minus_entropy(log_prob_sums: Floats, entropy_sums: Floats, tokens: Floats) -> Gap:
     """The score test described above.
 
     Args:
@@ -72,15 +72,15 @@ def surprise_gap(log_prob_sums: Floats, entropy_sums: Floats, tokens: Floats) ->
 def sampling_findings(rows: Alignment) -> list[Finding]:
     """Whether what the sampler's engine sampled fits the log-probs that came with it."""
     if reason := _unfit(rows.sides[0].sampling):
-        return [missing(Aspect.SAMPLING, "surprise_gap_mean", reason)]
+        return [missing(Aspect.SAMPLING, "nll_minus_entropy_mean", reason)]
     columns = _columns(rows)
     if isinstance(columns, Reason):
-        return [missing(Aspect.SAMPLING, "surprise_gap_mean", columns)]
+        return [missing(Aspect.SAMPLING, "nll_minus_entropy_mean", columns)]
     findings: list[Finding] = []
     entropy, tokens = columns["entropy"], columns["tokens"]
-    for column, name in ((ROLLOUT, "surprise_gap"), (TRAIN, "surprise_gap_train")):
+    for column, name in ((ROLLOUT, "nll_minus_entropy"), (TRAIN, "nll_minus_entropy_train")):
         if column in columns:
-            gap = surprise_gap(columns[column], entropy, tokens)
+            gap = nll_minus_entropy(columns[column], entropy, tokens)
             hint = because(ReasonCode.HOTTER if gap.total > 0 else ReasonCode.COLDER)
             findings += [
                 measured(Aspect.SAMPLING, f"{name}_mean", gap.mean, hint),
@@ -89,8 +89,8 @@ def sampling_findings(rows: Alignment) -> list[Finding]:
     if ROLLOUT in columns and TRAIN in columns:
         nats = float(columns[TRAIN].sum() - columns[ROLLOUT].sum())
         findings += [
-            measured(Aspect.SAMPLING, "claim_refuted_mean", max(0.0, nats) / float(tokens.sum())),
-            measured(Aspect.SAMPLING, "claim_refuted_nats", max(0.0, nats)),
+            measured(Aspect.SAMPLING, "logprob_gain_train_mean", max(0.0, nats) / float(tokens.sum())),
+            measured(Aspect.SAMPLING, "logprob_gain_train_nats", max(0.0, nats)),
         ]
     return findings
 

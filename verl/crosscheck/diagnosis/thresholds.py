@@ -1,7 +1,7 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""Every limit of the diagnosis, each with its reason and source, and the rule of sureness. Nothing else holds a number
-that decides.
+"""Every threshold of the diagnosis, each with its reason and source, and the rule of confidence. No other module holds
+a number that decides.
 
 A quantity differs beyond the limit of its name. `profile` gives the limits of a kind of model and precision,
 `read_limits` lets a file replace some, `reference.with_control` measures them on two healthy runs.
@@ -10,7 +10,7 @@ A quantity differs beyond the limit of its name. `profile` gives the limits of a
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -58,10 +58,10 @@ class Thresholds:
         "a lower bound of logprob_abs_diff_mean, from sums over rows; where tokens are not recorded",
         "triangle inequality",
     )
-    surprise_gap_mean: float = _limit(
+    nll_minus_entropy_mean: float = _limit(
         "mean negative log-prob of what was sampled, less the entropy, per token; 0 but for rounding", _BENCH
     )
-    claim_refuted_mean: float = _limit(
+    logprob_gain_train_mean: float = _limit(
         "nats per token by which the training engine explains the samples better than what the rollout engine claims; "
         "never above 0 on average if the claim is true (Gibbs' inequality), but for rounding",
         _BENCH,
@@ -89,12 +89,12 @@ class Thresholds:
     sampler_nonfinite_update: float = _fixed(0, _EXACT, "definition")
     taker_nonfinite_update: float = _fixed(0, _EXACT, "definition")
 
-    surprise_gap_z: float = _fixed(
+    nll_minus_entropy_z: float = _fixed(
         4.5,
-        "standard errors of surprise_gap_mean; exceeded by chance in about 7 of a million healthy steps",
+        "standard errors of nll_minus_entropy_mean; exceeded by chance in about 7 of a million healthy steps",
         "normal law",
     )
-    claim_refuted_nats: float = _fixed(
+    logprob_gain_train_nats: float = _fixed(
         12.0,
         "nats in total; exceeded by chance with probability exp(-12), 6 in a million, at most",
         "Ville's inequality",
@@ -118,11 +118,27 @@ LIMIT_NAMES = tuple(each.name for each in fields(Thresholds) if "reason" in each
 """What a file of limits may set, besides `aspect/quantity` of these."""
 
 _ALIASES = {
-    "surprise_gap_train_mean": "surprise_gap_mean",
-    "surprise_gap_train_z": "surprise_gap_z",
+    "nll_minus_entropy_train_mean": "nll_minus_entropy_mean",
+    "nll_minus_entropy_train_z": "nll_minus_entropy_z",
     **{f"{name}_rel_diff": "loss_rel_diff" for name in ("pg_loss", "kl_loss", "entropy_loss", "entropy")},
 }
 """Quantities that share the limit of another name."""
+
+RENAMED = {
+    "surprise_gap_mean": "nll_minus_entropy_mean",
+    "surprise_gap_z": "nll_minus_entropy_z",
+    "surprise_gap_train_mean": "nll_minus_entropy_train_mean",
+    "surprise_gap_train_z": "nll_minus_entropy_train_z",
+    "claim_refuted_mean": "logprob_gain_train_mean",
+    "claim_refuted_nats": "logprob_gain_train_nats",
+}
+"""Quantities by their names in 0.1.0."""
+
+
+def current_name(quantity: str) -> str:
+    """Return the name of a quantity, given it or its name in 0.1.0."""
+    return RENAMED.get(quantity, quantity)
+
 
 BELOW_IS_BAD = frozenset({"pearson"})
 """Quantities of which small values are bad."""
@@ -153,7 +169,7 @@ SQUARES = frozenset({"k3", "pearson", "exp_abs_diff_mean", "ratio_beyond_2_share
 """The quantities of which `BESIDE_FACTOR` says so."""
 CONTROL_SHRINK = 0.3
 """The least share of the profile's limit that a control leaves: equal machines give a floor of exactly 0, and rounding
-in another order of work must not be accused then. Limits of the update are left whole by a floor of 0, since Adam makes
+in another order of work must not count then. Limits of the update are left whole by a floor of 0, since Adam makes
 much of little rounding."""
 CONTROL_CEILING = 3.0
 """Times the profile's limit. A floor above is no noise: then the healthy run disagrees with itself."""
@@ -161,14 +177,15 @@ CONTROL_OUTLIER = 3.0
 """Times the median over steps: more than that of a single step does not raise the floor."""
 
 MISSING_SHARE = 0.25
-"""Share of steps in which an essential aspect may be missing for "no fault seen"."""
+"""Share of steps in which an essential aspect may be missing for "no fault found"."""
 
 STRONG = 3.0
-"""Sureness of an accusation: `high` if the strongest evidence is this many times beyond its limit, or there is evidence
-in two steps or more, and the reference was shown by a control or scenario 2, or is not needed. `fair` if one of
+"""Confidence of a fault: `high` if the strongest evidence is this many times beyond its limit, or there is evidence
+in two steps or more, and the reference was shown by a control or scenario 2, or is not needed. `medium` if one of
 these fails, such as a reference that is shown by other steps of the pair alone. `low` if both fail, if only sums over
-rows were compared, or if only outcomes speak. Sureness of "no fault seen": `high` with sampling, sync and change of the
-weights compared too, in 3 steps or more; `fair` with the essentials; `low` if only sums over rows were compared."""
+rows were compared, or if only outcomes speak. Confidence of "no fault found": `high` with sampling, sync and change of
+the weights compared too, in 3 steps or more; `medium` with the essentials; `low` if only sums over rows were
+compared."""
 STEPS_FOR_HIGH = 3
 
 _COMMON = {"reward_rel_diff_max": 1e-3, "advantage_rel_diff": 0.01}
@@ -181,8 +198,8 @@ _BF16: dict[str, float] = {
     "exp_abs_diff_mean": 1.06,
     "ratio_beyond_2_share": 0.01,
     "logprob_row_diff_mean": 0.05,
-    "surprise_gap_mean": 0.02,
-    "claim_refuted_mean": 0.01,
+    "nll_minus_entropy_mean": 0.02,
+    "logprob_gain_train_mean": 0.01,
     "grad_norm_rel_diff": 0.03,
     "loss_rel_diff": 0.02,
     "change_rel_diff": 0.4,
@@ -199,8 +216,8 @@ _MOE_BF16 = _BF16 | {
     "exp_abs_diff_mean": 1.2,
     "ratio_beyond_2_share": 0.05,
     "logprob_row_diff_mean": 0.15,
-    "surprise_gap_mean": 0.04,
-    "claim_refuted_mean": 0.02,
+    "nll_minus_entropy_mean": 0.04,
+    "logprob_gain_train_mean": 0.02,
     "grad_norm_rel_diff": 0.1,
     "loss_rel_diff": 0.05,
     "change_rel_diff": 0.6,
@@ -215,8 +232,8 @@ _FP16 = _COMMON | {
     "exp_abs_diff_mean": 1.02,
     "ratio_beyond_2_share": 2e-3,
     "logprob_row_diff_mean": 0.01,
-    "surprise_gap_mean": 8e-3,
-    "claim_refuted_mean": 3e-3,
+    "nll_minus_entropy_mean": 8e-3,
+    "logprob_gain_train_mean": 3e-3,
     "grad_norm_rel_diff": 0.01,
     "loss_rel_diff": 0.01,
     "change_rel_diff": 0.2,
@@ -231,8 +248,8 @@ _FP32 = _COMMON | {
     "exp_abs_diff_mean": 1.002,
     "ratio_beyond_2_share": 1e-3,
     "logprob_row_diff_mean": 1e-3,
-    "surprise_gap_mean": 4e-3,
-    "claim_refuted_mean": 1e-3,
+    "nll_minus_entropy_mean": 4e-3,
+    "logprob_gain_train_mean": 1e-3,
     "grad_norm_rel_diff": 5e-3,
     "loss_rel_diff": 5e-3,
     "change_rel_diff": 0.1,
@@ -272,7 +289,7 @@ def profile(name: str) -> Thresholds:
         SettingsError: there is none of that name; says which there are.
     """
     if name not in _VALUES:
-        raise SettingsError(f"there is no profile {name!r} of limits; there are {', '.join(PROFILES)}")
+        raise SettingsError(f"there is no profile {name!r} of thresholds; there are {', '.join(PROFILES)}")
     values: dict[str, Any] = dict(_VALUES[name])
     return Thresholds(name=name, **values)
 
@@ -319,11 +336,17 @@ def read_limits(path: Path, base: Thresholds | None = None) -> Thresholds:
     own = {key: _number(path, key, value) for key, value in content.items() if _is_own(key)}
     if unknown := sorted(set(map(str, content)) - set(general) - set(own)):
         raise SettingsError(
-            f"{path} sets {', '.join(map(repr, unknown))}, which are no limits. Allowed: profile, "
-            f"{', '.join(LIMIT_NAMES)}; or any of these for one aspect, such as forward/k3; "
+            f"{path} sets {', '.join(map(repr, unknown))}, which are no thresholds.{_renamed(unknown)} Allowed: "
+            f"profile, {', '.join(LIMIT_NAMES)}; or any of these for one aspect, such as forward/k3; "
             f"aspects: {', '.join(each.value for each in Aspect)}"
         )
     return replace(base, name=f"{base.name}+file", own=MappingProxyType({**base.own, **own}), **general)
+
+
+def _renamed(unknown: Sequence[str]) -> str:
+    """Return what to write in place of names of 0.1.0; empty if there are none."""
+    names = {key: RENAMED[key.rpartition("/")[2]] for key in unknown if key.rpartition("/")[2] in RENAMED}
+    return "".join(f" {key!r} is called {new!r} since 0.2." for key, new in names.items())
 
 
 def _is_own(key: Any) -> bool:
@@ -338,7 +361,7 @@ def _content(path: Path) -> dict[Any, Any]:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as e:
-        raise SettingsError(f"the file of limits {path} cannot be read as YAML or JSON: {e}") from None
+        raise SettingsError(f"the file of thresholds {path} cannot be read as YAML or JSON: {e}") from None
     if not isinstance(content, dict):
         raise SettingsError(f"{path} holds {type(content).__name__}, expected lines such as 'k3: 0.002'")
     return content

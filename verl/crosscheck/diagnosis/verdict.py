@@ -15,7 +15,7 @@ from verl.crosscheck.diagnosis.conclusions import (
     missing_essentials,
     next_actions,
     not_compared,
-    of_accusation,
+    of_fault,
     of_no_fault,
     strongest,
 )
@@ -92,9 +92,9 @@ def _verdict(
     reference: Reference,
     limits: Thresholds,
 ) -> Verdict:
-    accused = _accused(readings, reference)
-    phase, because, sureness, details = (
-        _by_accusation(accused, reference) if accused else _without(steps_1, steps_2, readings, reference)
+    at_fault = _found_at_fault(readings, reference)
+    phase, because, confidence, details = (
+        _by_fault(at_fault, reference) if at_fault else _without(steps_1, steps_2, readings, reference)
     )
     doubts = list(dict.fromkeys(doubt for each in readings for doubt in each.doubts))
     details |= {
@@ -103,22 +103,24 @@ def _verdict(
         "doubts": [doubt.value for doubt in doubts],
         **({"reference_disagrees_in": list(reference.where)} if reference.where else {}),
     }
-    first_steps = [found[0].global_step for found in accused.values()]
+    first_steps = [found[0].global_step for found in at_fault.values()]
     return Verdict(
         phase=phase,
-        sureness=sureness,
+        confidence=confidence,
         first_step=min(first_steps, default=None),
         steps=len(steps_1) + len(steps_2),
         because=tuple(each.value for each in because),
-        evidence=_evidence(accused, readings),
+        evidence=_evidence(at_fault, readings),
         not_compared=not_compared(steps_1, steps_2),
-        next_actions=tuple(each.value for each in next_actions(phase, because, sureness, reference, steps_1, steps_2)),
+        next_actions=tuple(
+            each.value for each in next_actions(phase, because, confidence, reference, steps_1, steps_2)
+        ),
         details=details,
     )
 
 
-def _accused(readings: list[StepReading], reference: Reference) -> dict[Phase, list[StepReading]]:
-    """The readings that accuse each phase, in the order of steps; phases in the order of their first one."""
+def _found_at_fault(readings: list[StepReading], reference: Reference) -> dict[Phase, list[StepReading]]:
+    """The readings that show each phase at fault, in the order of steps; phases in the order of their first one."""
     found: dict[Phase, list[StepReading]] = {}
     for each in sorted(readings, key=lambda reading: reading.global_step):
         if each.rollout:
@@ -128,15 +130,15 @@ def _accused(readings: list[StepReading], reference: Reference) -> dict[Phase, l
     return found
 
 
-def _by_accusation(
-    accused: dict[Phase, list[StepReading]], reference: Reference
+def _by_fault(
+    at_fault: dict[Phase, list[StepReading]], reference: Reference
 ) -> tuple[Phase, list[Because], Confidence, dict[str, object]]:
-    training = next((phase for phase in accused if phase is not ROLLOUT), None)
-    phase = Phase.BOTH if training and ROLLOUT in accused else training or ROLLOUT
-    because = list(dict.fromkeys(rule for name, found in accused.items() for rule in _rules(name, found[0])))
-    if any(found[0].needs_reference for found in accused.values()) and reference.because:
+    training = next((phase for phase in at_fault if phase is not ROLLOUT), None)
+    phase = Phase.BOTH if training and ROLLOUT in at_fault else training or ROLLOUT
+    because = list(dict.fromkeys(rule for name, found in at_fault.items() for rule in _rules(name, found[0])))
+    if any(found[0].needs_reference for found in at_fault.values()) and reference.because:
         because.append(reference.because)
-    every = {name: of_accusation(name, found, reference) for name, found in accused.items()}
+    every = {name: of_fault(name, found, reference) for name, found in at_fault.items()}
     named = [level for name, level in every.items() if phase is Phase.BOTH or name is phase]
     details: dict[str, object] = {
         "phases": {
@@ -145,15 +147,15 @@ def _by_accusation(
                 "steps": [each.global_step for each in found],
                 "scenarios": sorted({each.scenario for each in found}),
                 "because": [rule.value for rule in _rules(name, found[0])],
-                "sureness": every[name].value,
+                "confidence": every[name].value,
             }
-            for name, found in accused.items()
+            for name, found in at_fault.items()
         }
     }
     return phase, because, min(named, key=_LEVELS.index), details
 
 
-_LEVELS = (Confidence.LOW, Confidence.FAIR, Confidence.HIGH)
+_LEVELS = (Confidence.LOW, Confidence.MEDIUM, Confidence.HIGH)
 
 
 def _rules(phase: Phase, reading: StepReading) -> tuple[Because, ...]:
@@ -163,7 +165,7 @@ def _rules(phase: Phase, reading: StepReading) -> tuple[Because, ...]:
 def _without(
     steps_1: list[StepComparison], steps_2: list[StepComparison], readings: list[StepReading], reference: Reference
 ) -> tuple[Phase, list[Because], Confidence, dict[str, object]]:
-    """The verdict where no step accuses anybody."""
+    """The verdict where no step shows a fault."""
     if not readings:
         return Phase.INCONCLUSIVE, [Because.NO_STEPS], Confidence.LOW, {}
     doubts = list(dict.fromkeys(doubt for each in readings for doubt in each.doubts))
@@ -171,7 +173,7 @@ def _without(
         doubts.append(Because.REFERENCE_DISAGREES_WITH_ITSELF)
     if doubts:
         share = sum(bool(each.doubts) for each in readings) / len(readings)
-        return Phase.INCONCLUSIVE, doubts, Confidence.FAIR, {"share_of_steps_in_doubt": share}
+        return Phase.INCONCLUSIVE, doubts, Confidence.MEDIUM, {"share_of_steps_in_doubt": share}
     lacking = missing_essentials(steps_1)
     if not lacking and steps_1:
         return Phase.NO_FAULT, [Because.ALL_AGREE], of_no_fault(steps_1), {}
@@ -185,12 +187,12 @@ def _without(
         return phase, [Because.ESSENTIAL_MISSING, outcomes.because], Confidence.LOW, details
     rule = Because.ESSENTIAL_MISSING if steps_1 else Because.ROLLOUT_OF_A_NOT_TESTED
     because = [rule] if outcomes.because is None else [rule, outcomes.because]
-    return Phase.INCONCLUSIVE, because, Confidence.FAIR, details
+    return Phase.INCONCLUSIVE, because, Confidence.MEDIUM, details
 
 
-def _evidence(accused: dict[Phase, list[StepReading]], readings: list[StepReading]) -> tuple[VerdictEvidence, ...]:
-    """Of the first step in which each phase is accused, strongest first; of doubts if none is."""
-    first = [found[0] for found in accused.values()] or [each for each in readings if each.doubts][:2]
+def _evidence(at_fault: dict[Phase, list[StepReading]], readings: list[StepReading]) -> tuple[VerdictEvidence, ...]:
+    """Of the first step in which each phase is at fault, strongest first; of doubts if none is."""
+    first = [found[0] for found in at_fault.values()] or [each for each in readings if each.doubts][:2]
     unique = {id(each): each for each in first}.values()
     found = [VerdictEvidence(each.scenario, each.global_step, finding) for each in unique for finding in each.evidence]
     return tuple(sorted(found, key=lambda each: -strongest([each.finding]))[:MAX_EVIDENCE])

@@ -35,7 +35,7 @@ _REASON_CHARS = 80
 
 def live_line(comparison: StepComparison) -> str:
     """A step in one line of plain English, such as `step 3: differs: own rollout to the other run's training
-    (logprob_abs_diff_mean 0.0703, limit 0.05); agrees: training to training, update; not compared: weight sync`."""
+    (logprob_abs_diff_mean 0.0703, threshold 0.05); agrees: training to training, update; not compared: weight sync`."""
     present = {finding.aspect for finding in comparison.findings}
     kinds = {aspect: cell(comparison, aspect) for aspect in Aspect if aspect in present}
     agreeing = [aspect for aspect, kind in kinds.items() if kind in (Cell.AGREE, Cell.PARTLY)]
@@ -69,7 +69,7 @@ def _beyond(comparison: StepComparison) -> list[str]:
 
 
 def _numbers(finding: Finding) -> str:
-    return f"{finding.quantity} {number(finding.value)}, limit {number(finding.limit)}"
+    return f"{finding.quantity} {number(finding.value)}, threshold {number(finding.limit)}"
 
 
 def _reason(reason: str) -> str:
@@ -86,4 +86,4 @@ def _closest(comparison: StepComparison, agreeing: Iterable[Aspect]) -> str:
     if not among:
         return ""
     worst = max(among, key=strength)
-    return f" (closest to its limit: {ASPECTS[worst.aspect]}, {_numbers(worst)})"
+    return f" (closest to its threshold: {ASPECTS[worst.aspect]}, {_numbers(worst)})"

@@ -139,7 +139,7 @@ def _changes(scenario: Scenario, texts: Texts) -> Facts | None:
     worst = sorted(found.by_tensor.items(), key=lambda each: -each[1] if each[1] == each[1] else -math.inf)
     worst = worst[:_WORST_TENSORS]
     largest = max((value for _, value in worst if math.isfinite(value)), default=0.0) or 1.0
-    limit = found.limit if found.accused else None
+    limit = found.limit if found.differs else None
     over = [limit is not None and not value <= limit for _, value in worst]
     return {
         "equal": all(value == 0 for value in found.by_layer.values()),
@@ -199,7 +199,7 @@ class LayerChanges:
     """Relative difference of two runs' changes in one step."""
 
     global_step: int
-    accused: bool
+    differs: bool
     """Whether the change of the weights differs in this step."""
     by_layer: Mapping[str, float]
     """Largest of each layer's tensors: embeddings, the layers by number, the rest."""
@@ -214,14 +214,14 @@ def layer_changes(steps: Iterable[StepComparison]) -> LayerChanges | None:
     if not measured:
         return None
     largest = max(measured, key=lambda step: max(map(_size, step.changes.values())))
-    accused = next((step for step in measured if _is_accused(step)), None)
-    shown = accused or largest
+    differs = next((step for step in measured if _changes_differ(step)), None)
+    shown = differs or largest
     by_layer: dict[str, float] = {}
     for name, value in shown.changes.items():
         layer = layer_of(name)
         by_layer[layer] = max(by_layer.get(layer, 0.0), value, key=_size)
     ordered = sorted(by_layer.items(), key=lambda each: _order(each[0]))
-    return LayerChanges(shown.global_step, accused is not None, dict(ordered), dict(shown.changes), _limit(shown))
+    return LayerChanges(shown.global_step, differs is not None, dict(ordered), dict(shown.changes), _limit(shown))
 
 
 def layer_of(tensor: str) -> str:
@@ -244,7 +244,7 @@ def _size(value: float) -> float:
     return math.inf if math.isnan(value) else value
 
 
-def _is_accused(step: StepComparison) -> bool:
+def _changes_differ(step: StepComparison) -> bool:
     return any(_is_of_changes(each.aspect, each.quantity) and each.state is State.DIFFER for each in step.findings)
 
 

@@ -59,7 +59,7 @@ def text_view(report: Report, texts: Texts) -> Iterator[RenderableType]:
     )
     yield data(said.sentence)
     yield Text.assemble(*_phases(said.phases))
-    yield data(said.sureness)
+    yield data(said.confidence)
     yield from _titled(texts.label("why"), [data(f"- {each}") for each in reasons(report.verdict, texts)])
     yield from _titled(texts.label("evidence"), _evidence(report, texts))
     for scenario in report.scenarios:

@@ -61,9 +61,9 @@ class Banner:
     headline: str
     since: str
     sentence: str
-    sureness: str
-    sureness_kind: str
-    """`high`, `fair`, `low`; empty if there is nothing to be sure of."""
+    confidence: str
+    confidence_kind: str
+    """`high`, `medium`, `low`; empty if there is nothing to be sure of."""
     over: str
     """What it is about: the runs and how many steps."""
     phases: tuple[PhaseOfA, ...]
@@ -80,8 +80,8 @@ def banner(report: Report, texts: Texts) -> Banner:
         headline=named.name,
         since="" if verdict.first_step is None else texts.label("since", step=verdict.first_step),
         sentence=named.meaning,
-        sureness=_sureness(verdict, kind, texts, [action.text for action in actions(report, texts)]),
-        sureness_kind="" if kind == OPEN else verdict.sureness.value,
+        confidence=_confidence(verdict, kind, texts, [action.text for action in actions(report, texts)]),
+        confidence_kind="" if kind == OPEN else verdict.confidence.value,
         over=" \u00b7 ".join((texts.label("report"), _steps(verdict, texts), *_where(report))),
         phases=tuple(
             PhaseOfA(texts.label(name), state, SIGNS[state], texts.label(f"phase_{state}"))
@@ -93,20 +93,20 @@ def banner(report: Report, texts: Texts) -> Banner:
 def _states(verdict: Verdict) -> tuple[str, ...]:
     """Of rollout, forward pass and update."""
     states = _PHASES[verdict.phase]
-    accused = verdict.details.get("phases")
-    if verdict.phase is not Phase.BOTH or not isinstance(accused, Mapping):
+    at_fault = verdict.details.get("phases")
+    if verdict.phase is not Phase.BOTH or not isinstance(at_fault, Mapping):
         return states
     phases = (Phase.ROLLOUT, Phase.TRAINING_FORWARD, Phase.TRAINING_UPDATE)
-    return tuple(FAULT if phase.value in accused else UNKNOWN for phase in phases)
+    return tuple(FAULT if phase.value in at_fault else UNKNOWN for phase in phases)
 
 
-def _sureness(verdict: Verdict, kind: str, texts: Texts, todo: Sequence[str]) -> str:
+def _confidence(verdict: Verdict, kind: str, texts: Texts, todo: Sequence[str]) -> str:
     """How sure, and what that rests on; without a verdict there is nothing to be sure of, and something to do."""
-    named = texts.sureness[verdict.sureness]
+    named = texts.confidence[verdict.confidence]
     if kind == OPEN:
         return " ".join([texts.label("sure_open"), *(texts.label("first_thing", action=first) for first in todo[:1])])
-    meaning = named.meaning if kind == FAULT else texts.label(f"sure_ok_{verdict.sureness.value}")
-    return texts.label("sure", sureness=named.name, meaning=meaning)
+    meaning = named.meaning if kind == FAULT else texts.label(f"sure_ok_{verdict.confidence.value}")
+    return texts.label("sure", confidence=named.name, meaning=meaning)
 
 
 def _steps(verdict: Verdict, texts: Texts) -> str:

@@ -13,9 +13,10 @@ from verl.crosscheck.report.model import Cell
 from verl.crosscheck.report.texts.texts import Named, Texts
 
 PHASES = {
-    Phase.NO_FAULT: Named("No fault seen", "Everything that was compared agrees, in every step."),
+    Phase.NO_FAULT: Named("No fault found", "Everything that was compared agrees, in every step."),
     Phase.ROLLOUT: Named(
-        "Rollout of A is at fault", "A's rollout engine and healthy training disagree; A's training is not accused."
+        "Rollout of A is at fault",
+        "A's rollout engine disagrees with B's training engine; no fault was found in A's training.",
     ),
     Phase.TRAINING_FORWARD: Named(
         "Training of A is at fault: forward pass",
@@ -29,9 +30,9 @@ PHASES = {
     Phase.INCONCLUSIVE: Named("Inconclusive", "What was compared does not allow a verdict."),
 }
 
-SURENESS = {
+CONFIDENCE = {
     Confidence.HIGH: Named("high", "strong evidence, and what it rests on was shown"),
-    Confidence.FAIR: Named("fair", "weak in one point: the evidence, or what it rests on"),
+    Confidence.MEDIUM: Named("medium", "weak in one point: the evidence, or what it rests on"),
     Confidence.LOW: Named("low", "weak evidence: confirm it before acting on it"),
 }
 
@@ -74,27 +75,27 @@ LABELS = {
     "steps_compared": "{steps} steps compared",
     "one_step_compared": "1 step compared",
     "no_steps": "no step compared",
-    "sure": "Sureness: {sureness} ({meaning})",
-    "sure_open": "Not enough to be sure of anything.",
+    "sure": "Confidence: {confidence} ({meaning})",
+    "sure_open": "The evidence is not enough for a verdict.",
     "sure_ok_high": "all was compared, in three steps or more",
-    "sure_ok_fair": "the essentials were compared",
+    "sure_ok_medium": "the essentials were compared",
     "sure_ok_low": "only sums over responses were compared",
-    "suspect": "A, suspect",
-    "healthy": "B, healthy",
+    "suspect": "A, suspect run",
+    "healthy": "B, reference run",
     "why": "Why",
     "evidence": "Strongest evidence",
     "next": "What to do next",
     "copy": "Copy",
     "copied": "Copied",
     "value": "value",
-    "limit": "limit",
+    "limit": "threshold",
     "step": "step",
     "step_n": "step {step}",
     "quantity": "quantity",
     "at_least": "at least {limit}",
     "at_most": "at most {limit}",
     "no_limit": "shown, not judged",
-    "times": "{times} times the limit",
+    "times": "{times} times the threshold",
     "scenario_1": "Scenario 1: A samples and takes over B's weights, B trains on A's rollouts.",
     "scenario_2": "Scenario 2: B samples and takes over A's weights, A trains on B's rollouts.",
     "scenario_short": "Scenario {number}",
@@ -102,9 +103,9 @@ LABELS = {
     "strip": "Step by step",
     "strip_hint": "One column a step. What differs is red and crossed, what was not compared is hatched.",
     "distances": "Distances over steps",
-    "distances_hint": "Dots are steps, crosses are steps beyond the limit, the dashed line is the limit.",
-    "beyond": "Beyond the limit",
-    "within": "Within the limit: {count} quantities",
+    "distances_hint": "Dots are steps, crosses are steps that exceed the threshold, the dashed line is the threshold.",
+    "beyond": "Exceeds the threshold",
+    "within": "Within the threshold: {count} quantities",
     "run_lacking": "run {letter} (mode {mode})",
     "run_never_came": "it has not taken part in this directory yet",
     "no_step_recorded": "no run has finished a step with evidence yet",
@@ -118,9 +119,9 @@ LABELS = {
     "group": "{whole} ({parts})",
     "separator": "; ",
     "tokens": "Worst responses, token by token",
-    "tokens_hint": "The darker a token, the further apart its two log-probs. Grey tokens are not trained on. Point at "
+    "tokens_hint": "The darker a token, the larger the difference of its two log-probs. Grey tokens are not trained on. Point at "
     "a token for its numbers.",
-    "token_tip": "token {position}: {one} and {other}, {apart} apart",
+    "token_tip": "token {position}: {one} and {other}, difference {apart}",
     "token_tip_missing": "token {position}: not recorded",
     "tokens_none": "No worst responses to show: log-probs by token were not recorded, or nothing was compared.",
     "tokens_ids": "Token ids are shown; --tokenizer PATH decodes them.",
@@ -129,18 +130,18 @@ LABELS = {
     "row_numbers": "mean {mean}, max {max}",
     "row_part": "tokens {first} to {last} of {length}",
     "ends_of_prompt": "prompt",
-    "apart_scale": "log-probs apart by",
+    "apart_scale": "log-prob difference",
     "changes": "Change of the weights, by layer",
-    "changes_hint": "How far apart the two runs' updates of a layer are, relative to the change itself: 0 is equal, "
-    "1 is as far apart as the change is long.",
+    "changes_hint": "Difference of the two runs' updates of a layer, relative to the change itself: 0 is equal, "
+    "1 is a difference as large as the change.",
     "changes_step": "Shown is step {step}, where it is largest.",
     "changes_equal": "The two runs changed every tensor in exactly the same way, in every step.",
     "changes_none": "Changes of the weights were not compared.",
-    "changes_worst": "The tensors furthest apart",
+    "changes_worst": "The tensors that differ most",
     "tensor": "tensor",
     "relative": "relative difference",
     "outcomes": "Outcomes of both runs",
-    "outcomes_hint": "What people watch. Both runs share rollouts or weights, so their curves cannot tell alone which "
+    "outcomes_hint": "What people watch. Both runs share rollouts or weights, so their curves do not show alone which "
     "phase is at fault.",
     "settings": "What differs between the configurations",
     "settings_must": "Must agree and do not",
@@ -154,8 +155,8 @@ LABELS = {
     "not_compared_none": "Nothing was left out.",
     "what": "what",
     "why_and_set": "why, and what to set",
-    "control_text": "Limits come from two healthy runs: {steps} steps in {directory}.",
-    "limits_file": "Limits are those of {path}.",
+    "control_text": "Thresholds come from the control run: {steps} steps in {directory}.",
+    "limits_file": "Thresholds are those of {path}.",
     "runs": "Runs",
     "problems": "Files that could not be used",
     "session": "session {number}",
@@ -166,7 +167,7 @@ LABELS = {
     "run_id": "run",
     "mode": "mode",
     "ended": "ended",
-    "not_ended": "has told of no end",
+    "not_ended": "has reported no end",
     "made_with": "Made with {versions}",
     "glossary": "What the quantities mean",
     "phases_of_a": "Phases of run A",
@@ -174,10 +175,10 @@ LABELS = {
     "forward": "Training: forward pass",
     "update": "Training: update",
     "phase_fault": "at fault",
-    "phase_ok": "not accused",
+    "phase_ok": "no fault found",
     "phase_unknown": "open",
-    "floor_hint": "The dotted line is the worst value of the control.",
-    "no_evidence": "There is none: nothing differs beyond its limit.",
+    "floor_hint": "The dotted line is the worst value of the control run.",
+    "no_evidence": "There is none: nothing exceeds its threshold.",
     "page_written": "The page is {path}",
 }
 
@@ -191,7 +192,7 @@ QUANTITIES = {
     ),
     "k1": Named("k1", "Estimate of the KL divergence: mean of the log-prob difference with its sign."),
     "k3": Named("k3", "Estimate of the KL divergence that is never negative and weighs large differences."),
-    "k3_over_k1": Named("k3 / k1", "About 1 if both estimate the same; large where single tokens are far apart."),
+    "k3_over_k1": Named("k3 / k1", "About 1 if both estimate the same; large where single tokens differ much."),
     "pearson": Named("correlation of probabilities", "Pearson's; 1 is perfect."),
     "prob_spread": Named(
         "spread of probabilities", "Their standard deviation; where it is small, a correlation says nothing."
@@ -208,22 +209,24 @@ QUANTITIES = {
         "log-prob difference by response, mean", "From sums over responses: less than the mean over tokens, never more."
     ),
     "logprob_nonfinite_tokens": Named("tokens without a log-prob", "NaN, infinite, or above 0."),
-    "surprise_gap_mean": Named(
-        "surprise of samples, mean",
+    "nll_minus_entropy_mean": Named(
+        "NLL minus entropy, mean",
         "Mean negative log-prob of what was sampled, less the entropy of the distribution: 0 on average if tokens are "
         "drawn from it.",
     ),
-    "surprise_gap_z": Named("surprise of samples, standard errors", "The same in its standard errors."),
-    "surprise_gap_train_mean": Named(
-        "surprise of samples to training, mean", "The same with the training engine's log-probs."
+    "nll_minus_entropy_z": Named("NLL minus entropy, standard errors", "The same in its standard errors."),
+    "nll_minus_entropy_train_mean": Named(
+        "NLL minus entropy by training, mean", "The same with the training engine's log-probs."
     ),
-    "surprise_gap_train_z": Named("surprise of samples to training, standard errors", "The same in standard errors."),
-    "claim_refuted_mean": Named(
-        "claim refuted, mean",
+    "nll_minus_entropy_train_z": Named(
+        "NLL minus entropy by training, standard errors", "The same in standard errors."
+    ),
+    "logprob_gain_train_mean": Named(
+        "log-prob gain of training, mean",
         "By how much the training engine explains the samples better than what the rollout engine claims, a token; "
         "never above 0 on average if the claim is true.",
     ),
-    "claim_refuted_nats": Named("claim refuted, in total", "The same over all tokens, in nats."),
+    "logprob_gain_train_nats": Named("log-prob gain of training, in total", "The same over all tokens, in nats."),
     "tensors_out_of_sync": Named("tensors out of sync", "Tensors that the rollout engine holds otherwise than sent."),
     "tensors_not_matched": Named("tensors on one side only", "Tensors that were sent or are held, and not both."),
     "unfinished_share": Named(
@@ -241,7 +244,7 @@ QUANTITIES = {
     "entropy_rel_diff": Named("entropy difference", "Relative."),
     "lr_rel_diff": Named("learning rate difference", "Relative."),
     "change_rel_diff": Named(
-        "change of the weights, difference", "Of all weights: how far apart both changes are, relative to the change."
+        "change of the weights, difference", "Of all weights: difference of both changes, relative to the change."
     ),
     "change_rel_diff_max": Named(
         "change of a tensor, difference", "The same of the worst tensor among those that carry weight in the change."
@@ -285,8 +288,8 @@ BECAUSE = {
     "engines agree.",
     Because.ROLLOUT_DIFFERS_FROM_ALL: "A's rollout engine differs from both training engines, and these differ from each "
     "other too.",
-    Because.ROLLOUT_AGREES_WITH_B: "A's rollout engine agrees with B's training engine, so A's training engine stands "
-    "alone.",
+    Because.ROLLOUT_AGREES_WITH_B: "A's rollout engine agrees with B's training engine, so only A's training engine "
+    "differs.",
     Because.FORWARD_DIFFERS: "The two training engines give different log-probs for the same tokens under the same "
     "weights.",
     Because.FORWARD_INFERRED: "A's rollout and training agree with each other, and not with B's training engine.",
@@ -295,16 +298,16 @@ BECAUSE = {
     Because.UPDATE_FOLLOWS: "The update differs as well, which follows from the forward pass.",
     Because.INPUTS_FOLLOW: "Rewards or advantages differ as well, which follows from the forward pass.",
     Because.INPUTS_DIFFER: "The two runs did not train on the same: rows, masks, rewards or advantages differ.",
-    Because.CANNOT_TELL_WHICH: "Rollout and training disagree with both training engines: which of them is wrong cannot "
-    "be told.",
+    Because.CANNOT_TELL_WHICH: "Rollout and training disagree with both training engines: which of them is wrong is not "
+    "known.",
     Because.FORWARD_UNKNOWN: "The updates differ, and the forward passes were not compared: neither can be named.",
-    Because.REFERENCE_SHOWN_BY_CONTROL: "The reference is sound: in the control, rollout and training of the healthy run "
+    Because.REFERENCE_SHOWN_BY_CONTROL: "The reference is sound: in the control run, rollout and training of reference run B "
     "agree.",
     Because.REFERENCE_SHOWN_BY_SCENARIO_2: "The reference is sound: in scenario 2, B's rollout and training agree.",
     Because.REFERENCE_SHOWN_BY_OTHER_STEPS: "The reference seems sound: in other steps, A's rollout agrees with B's "
     "training.",
     Because.REFERENCE_ASSUMED: "That B's rollout and training agree with each other was taken as known.",
-    Because.REFERENCE_DISAGREES_WITH_ITSELF: "Rollout and training of the healthy run differ from each other, so it is no "
+    Because.REFERENCE_DISAGREES_WITH_ITSELF: "Rollout and training of reference run B differ from each other, so it is no "
     "reference for A's rollout.",
     Because.REFERENCE_NOT_FINITE: "Run B has numbers that are not finite, or log-probs above 0, so it is no reference.",
     Because.REFERENCE_ROLLOUT_AT_FAULT: "B's rollout fails a test that needs no reference.",
@@ -316,7 +319,7 @@ BECAUSE = {
 }
 
 NEXT_ACTIONS = {
-    Next.GET_CONTROL: "Run B against itself for a few steps, and give that directory as the control.",
+    Next.GET_CONTROL: "Run B against itself for a few steps, and give that directory as the control run.",
     Next.RUN_SCENARIO_1: "Run scenario 1: A keeps its own rollout, B its own training.",
     Next.RUN_SCENARIO_2: "Run scenario 2: A keeps its own training, B its own rollout.",
     Next.SET_CALCULATE_LOG_PROBS: "Let the rollout engine report log-probs, in both runs.",
@@ -344,7 +347,7 @@ NEXT_ACTIONS = {
 TEXTS = Texts(
     language="en",
     phases=PHASES,
-    sureness=SURENESS,
+    confidence=CONFIDENCE,
     aspects=ASPECTS,
     cells=CELLS,
     because=BECAUSE,

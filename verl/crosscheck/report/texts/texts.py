@@ -29,7 +29,7 @@ class Texts:
     """As HTML's `lang` has it."""
     phases: Mapping[Phase, Named]
     """Headline and sentence of each verdict."""
-    sureness: Mapping[Confidence, Named]
+    confidence: Mapping[Confidence, Named]
     aspects: Mapping[Aspect, Named]
     """`{sampler}` and `{taker}` stand for the letters of the runs."""
     cells: Mapping[Cell, str]
