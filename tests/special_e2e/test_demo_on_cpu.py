@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from verl.crosscheck.exchange.manifest import read_checked
-from verl.crosscheck.exchange.record.record import read_about
+from verl.crosscheck.exchange.record.container import read_about
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]

@@ -69,7 +69,6 @@ KNOWN_UPWARDS = {
     "verl.crosscheck.pair.play imports verl.crosscheck.cli.terminal",
 }
 KNOWN_FORBIDDEN = {
-    "verl.crosscheck.inspection.record_facts imports torch",
     "verl.crosscheck.pair.play imports rich",
 }
 KNOWN_CYCLES = {

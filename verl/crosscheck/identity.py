@@ -9,15 +9,18 @@ the identity of its call, and a reader compares it with its own before it uses a
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
-import torch
 
 from verl.crosscheck.errors import EncodingError, MismatchError
+
+if TYPE_CHECKING:
+    import torch
 
 PROMPT_KEYS = ("raw_prompt", "raw_prompt_ids", "full_prompts", "multi_modal_data", "input_ids", "prompts")
 """Fields of a batch that say what is asked of the model, in 0.7.1 and in recipes on top of it. Others, such as image
@@ -192,11 +195,17 @@ def _chunks(value: Any, exact: bool) -> Iterable[bytes]:
         yield from _leaf(value)
 
 
+def _is_tensor(value: object) -> TypeGuard[torch.Tensor]:
+    """Return whether a value is a torch tensor, without importing torch: while nobody has, none is."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
 def _leaf(value: Any) -> tuple[bytes, bytes]:
     """Kind and content of a value without parts."""
-    if isinstance(value, torch.Tensor):
+    if _is_tensor(value):
         flat = value.detach().cpu().contiguous().view(-1)
-        content = flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+        content = flat.view(sys.modules["torch"].uint8).numpy().tobytes() if flat.numel() else b""
         return f"tensor {value.dtype} {tuple(value.shape)}".encode(), content
     if isinstance(value, np.ndarray):
         return f"array {value.dtype} {value.shape}".encode(), value.tobytes()
@@ -216,5 +225,5 @@ def _preview(value: Any) -> str:
     """The start of a prompt as a person would recognise it: the last message of a chat, or the value's text."""
     if isinstance(value, list | tuple | np.ndarray) and len(value) and isinstance(value[-1], Mapping):
         value = value[-1].get("content", value[-1])
-    text = str(value.tolist() if isinstance(value, torch.Tensor | np.ndarray) else value)
+    text = str(value.tolist() if isinstance(value, np.ndarray) or _is_tensor(value) else value)
     return text if len(text) <= PREVIEW_CHARS else text[:PREVIEW_CHARS] + "..."

@@ -74,7 +74,7 @@ def damage(kind, name, change):
     def damaged(path):
         evidence = make_evidence()
         files.save(path, evidence)
-        record = files.read_record(path)
+        record = files.read_stored(path)
         parts = {"arrays": dict(record.arrays), "meta": dict(record.meta), "about": dict(record.about)}
         parts[kind][name] = change(parts[kind].get(name))
         path.unlink()

@@ -25,7 +25,7 @@ from verl.crosscheck.exchange import filesystem, layout
 from verl.crosscheck.exchange.directory import require_own_file
 from verl.crosscheck.exchange.layout import RunNames
 from verl.crosscheck.exchange.publish import publish_file
-from verl.crosscheck.exchange.record.record import Record, read_record, write_record
+from verl.crosscheck.exchange.record.record import Record, StoredRecord, read_stored, write_record
 from verl.crosscheck.settings import Detail
 
 KIND = "evidence"
@@ -75,14 +75,14 @@ def load(path: Path) -> StepEvidence:
         FileNotFoundError: there is none.
         DamagedError: not evidence, or not as it was written.
     """
-    record = read_record(path)
+    record = read_stored(path)
     try:
         return _evidence(record)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as e:
         raise DamagedError(f"{path} is a record but not the evidence of a step ({e!r})") from None
 
 
-def _evidence(record: Record) -> StepEvidence:
+def _evidence(record: StoredRecord) -> StepEvidence:
     about, meta, arrays = record.about, record.meta, record.arrays
     if about["kind"] != KIND:
         raise ValueError(f"it is of kind {about['kind']!r}")

@@ -17,7 +17,7 @@ from verl.crosscheck.exchange import filesystem, layout
 from verl.crosscheck.exchange.layout import Layout
 from verl.crosscheck.exchange.manifest import read_manifest
 from verl.crosscheck.exchange.publish import sweep
-from verl.crosscheck.exchange.record.safetensors_header import read_about
+from verl.crosscheck.exchange.record.container import read_about
 from verl.crosscheck.exchange.session.claim import WRITES, RunSlot, Session, sessions
 
 

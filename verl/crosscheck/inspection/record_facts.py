@@ -1,6 +1,6 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is inside a rollout, or any other record, as facts. Imports torch, so only `show` imports it, when it runs.
+"""What is inside a rollout, or any other record, as facts.
 
 A record that was altered is refused as a whole; one that is whole may still be of anybody's making, so nothing is
 expected of its content: what does not look like prompts and responses is not counted.
@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
+import numpy.typing as npt
 
 from verl.crosscheck.errors import DamagedError, SettingsError
-from verl.crosscheck.exchange.record.record import Record, read_record
+from verl.crosscheck.exchange.record.record import StoredRecord, read_stored
+from verl.crosscheck.exchange.record.types import StoredTensor
 from verl.crosscheck.identity import Call
 
 SCORES = ("rm_scores", "token_level_scores", "token_level_rewards")
@@ -99,7 +101,7 @@ def record_facts(path: Path, rows: int, decode: Decode | None = None) -> RecordF
     Raises:
         DamagedError: not a record, not as it was written, or a rollout without its call.
     """
-    record = read_record(path)
+    record = read_stored(path)
     call = _call(path, record)
     tokens = Tokens.of(record)
     scores = _scores(record)
@@ -111,8 +113,8 @@ def record_facts(path: Path, rows: int, decode: Decode | None = None) -> RecordF
         distinct_prompts=None if call is None else len(set(call.prompts.digests)),
         columns=(
             *(
-                ColumnFacts("tensor", name, _type(each), tuple(each.shape), _values(each))
-                for name, each in _tensors(record)
+                ColumnFacts("tensor", name, each.type, each.shape, _values(each))
+                for name, each in record.tensors.items()
             ),
             *(
                 ColumnFacts("array", name, str(each.dtype), tuple(each.shape), _first(each))
@@ -159,18 +161,18 @@ def tokenizer(path: str) -> Decode:
 class Tokens:
     """Prompts (B rows, P tokens) and responses (B, R) of a batch, with the mask (B, P + R) of what is no padding."""
 
-    prompts_BP: torch.Tensor
-    responses_BR: torch.Tensor
-    mask_BT: torch.Tensor
+    prompts_BP: npt.NDArray[Any]
+    responses_BR: npt.NDArray[Any]
+    mask_BT: npt.NDArray[np.bool_]
 
     @classmethod
-    def of(cls, record: Record) -> Tokens | None:
+    def of(cls, record: StoredRecord) -> Tokens | None:
         """None for a record whose columns are not of this form."""
         found = [record.tensors.get(name) for name in ("prompts", "responses", "attention_mask")]
-        tensors = [each for each in found if each is not None and each.dim() == 2]
-        if len(tensors) != 3 or any(each.is_floating_point() or each.is_complex() for each in tensors):
+        tensors = [each for each in found if each is not None and len(each.shape) == 2]
+        if len(tensors) != 3 or any(each.is_float or each.is_complex for each in tensors):
             return None
-        prompts, responses, mask = tensors
+        prompts, responses, mask = (each.numpy() for each in tensors)
         rows = prompts.shape[0]
         if mask.shape != (rows, prompts.shape[1] + responses.shape[1]) or responses.shape[0] != rows or not rows:
             return None
@@ -190,12 +192,12 @@ class Tokens:
 
     def lengths(self) -> Iterator[Lengths]:
         for what, mask in (("prompt", self.mask_BT[:, : self.width]), ("response", self.mask_BT[:, self.width :])):
-            counts = mask.sum(dim=1)
-            mean = float(counts.double().mean())
+            counts = mask.sum(axis=1)
+            mean = float(counts.mean())
             yield Lengths(what, int(counts.min()), mean, int(counts.max()), mask.shape[1])
 
 
-def _call(path: Path, record: Record) -> Call | None:
+def _call(path: Path, record: StoredRecord) -> Call | None:
     if record.about.get("kind") != "rollout":
         return None
     try:
@@ -207,7 +209,7 @@ def _call(path: Path, record: Record) -> Call | None:
 
 
 def _rows(
-    number: int, call: Call | None, tokens: Tokens | None, scores: torch.Tensor | None, decode: Decode | None
+    number: int, call: Call | None, tokens: Tokens | None, scores: npt.NDArray[np.float64] | None, decode: Decode | None
 ) -> Iterator[Row]:
     there = tokens.prompts_BP.shape[0] if tokens else len(call.prompts.digests) if call else 0
     for row in range(min(number, there)):
@@ -224,32 +226,25 @@ def _rows(
         )
 
 
-def _scores(record: Record) -> torch.Tensor | None:
+def _scores(record: StoredRecord) -> npt.NDArray[np.float64] | None:
     """Sum over the tokens of each row."""
     for name in SCORES:
         found = record.tensors.get(name)
-        if found is not None and found.dim() == 2 and found.is_floating_point():
-            return found.double().sum(dim=1)
+        if found is not None and len(found.shape) == 2 and found.is_float:
+            sums: npt.NDArray[np.float64] = found.numpy().astype(np.float64).sum(axis=1)
+            return sums
     return None
 
 
-def _tensors(record: Record) -> Iterator[tuple[str, torch.Tensor]]:
-    yield from record.tensors.items()
-
-
-def _type(tensor: torch.Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
-
-
-def _values(tensor: torch.Tensor) -> str:
+def _values(tensor: StoredTensor) -> str:
     """Range of the numbers, and how many are none."""
-    if not tensor.numel() or tensor.is_complex():
+    if 0 in tensor.shape or tensor.is_complex:
         return ""
-    numbers = tensor.double() if tensor.is_floating_point() else tensor.long()
-    finite = numbers[torch.isfinite(numbers)] if tensor.is_floating_point() else numbers
-    odd = numbers.numel() - finite.numel()
+    numbers = tensor.numpy().astype(np.float64 if tensor.is_float else np.int64)
+    finite = numbers[np.isfinite(numbers)]
+    odd = numbers.size - finite.size
     note = f", {odd} not finite" if odd else ""
-    if not finite.numel():
+    if not finite.size:
         return note.removeprefix(", ")
     least, most = finite.min().item(), finite.max().item()
     return (f"{least:.4g}" if least == most else f"{least:.4g} to {most:.4g}") + note

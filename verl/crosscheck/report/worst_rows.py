@@ -201,7 +201,7 @@ def pieces(ids: Sequence[int], decode: Decode) -> list[str]:
 
 def _step_of(path: Path, session_id: str) -> int | None:
     """The step that was trained on a rollout; None if it is of another session, or not for training."""
-    from verl.crosscheck.exchange.record.record import read_about
+    from verl.crosscheck.exchange.record.container import read_about
 
     try:
         about = read_about(path)
@@ -213,16 +213,14 @@ def _step_of(path: Path, session_id: str) -> int | None:
 
 
 def _rows_of(path: Path, wanted: set[int]) -> dict[int, RowTokens]:
-    import torch
-
     from verl.crosscheck.evidence.row_identity import row_ids, unpadded
     from verl.crosscheck.exchange.directory import require_own_file
-    from verl.crosscheck.exchange.record.record import read_record
+    from verl.crosscheck.exchange.record.record import read_stored
 
     require_own_file(path)
-    tensors = read_record(path).tensors
+    tensors = read_stored(path).tensors
     columns = [tensors.get(name) for name in ("prompts", "responses", "attention_mask")]
-    found = [each.numpy() for each in columns if isinstance(each, torch.Tensor) and each.dim() == 2]
+    found = [each.numpy() for each in columns if each is not None and len(each.shape) == 2]
     if len(found) != len(columns):
         return {}
     prompts, responses = unpadded(*found)

@@ -22,9 +22,8 @@ import torch
 import xxhash
 
 from verl.crosscheck.errors import DamagedError
-from verl.crosscheck.exchange.record.record import Record, read_about, read_record, write_record
-from verl.crosscheck.exchange.record.safetensors_file import FilePart, write_parts
-from verl.crosscheck.exchange.record.safetensors_header import DIGEST_AT, FIXED_BYTES, SIZE_AT
+from verl.crosscheck.exchange.record.container import DIGEST_AT, FIXED_BYTES, SIZE_AT, FilePart, read_about, write_parts
+from verl.crosscheck.exchange.record.record import Record, read_record, write_record
 
 
 @pytest.fixture

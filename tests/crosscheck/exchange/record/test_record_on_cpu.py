@@ -12,6 +12,8 @@ import enum
 import io
 import math
 import struct
+import subprocess
+import sys
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,9 @@ from hypothesis.extra import numpy as hnp
 
 from verl.crosscheck.errors import EncodingError
 from verl.crosscheck.exchange.record import limits
-from verl.crosscheck.exchange.record.record import Record, read_about, read_record, write_record
+from verl.crosscheck.exchange.record.container import read_about
+from verl.crosscheck.exchange.record.record import Record, read_record, write_record
+from verl.crosscheck.exchange.record.types import small_floats
 
 TENSOR_TYPES = [
     *(torch.bool, torch.uint8, torch.int8, torch.uint16, torch.int16, torch.uint32, torch.int32, torch.uint64),
@@ -223,7 +227,7 @@ def test_slices_across_block_borders(tmp_path: Path, monkeypatch: pytest.MonkeyP
     wide = torch.arange(3 * 50).reshape(3, 50)
     tensors = {"wide": wide, "tail": wide[:, 9:].clone(), "near": wide[:, 9:].clone()}
     tensors["near"][2, 40] += 1
-    monkeypatch.setattr("verl.crosscheck.exchange.record.sources.blocks.__defaults__", (64,))
+    monkeypatch.setattr("verl.crosscheck.exchange.record.types.blocks.__defaults__", (64,))
     back = round_trip(tmp_path, Record(tensors=tensors))
     assert_same(dict(back.tensors), tensors)
     assert set(safetensors.torch.load_file(tmp_path / "record")) == {"tensors/wide", "tensors/near", "values.json"}
@@ -592,10 +596,7 @@ def test_the_same_record_gives_the_same_bytes() -> None:
 
 def test_the_format_imports_nothing_of_rl_and_no_pickle() -> None:
     folder = Path(limits.__file__).parent
-    names = (
-        "record sources columns encoding decoding types restoring limits json_part "
-        "safetensors_file safetensors_header safetensors_reader"
-    )
+    names = "record columns container values types limits"
     imported = set()
     for name in names.split():
         for node in ast.walk(ast.parse((folder / f"{name}.py").read_text())):
@@ -607,5 +608,51 @@ def test_the_format_imports_nothing_of_rl_and_no_pickle() -> None:
     assert ours <= {"verl.crosscheck.errors"} | {f"verl.crosscheck.exchange.record.{name}" for name in names.split()}
     assert {name.split(".")[0] for name in imported - ours} <= {
         *("__future__", "collections", "dataclasses", "functools", "itertools", "json", "math", "os", "pathlib"),
-        *("stat", "struct", "typing", "numpy", "torch", "xxhash"),
+        *("stat", "struct", "sys", "typing", "numpy", "torch", "xxhash"),
     }
+
+
+WITHOUT_TORCH = """
+import sys
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+from _verl_overlay import command
+
+command._put_light_package_in_place()
+sys.modules["torch"] = None  # whoever imports it fails
+from verl.crosscheck.exchange.record.record import read_stored
+
+found = read_stored(Path(sys.argv[1]))
+print({name: tensor.numpy().tolist() for name, tensor in found.tensors.items()})
+print({name: (tensor.type, tensor.shape) for name, tensor in found.tensors.items()})
+print(found.meta["nested"][0].numpy().tolist(), found.arrays["a"].tolist())
+"""
+
+
+def test_a_record_is_read_without_torch(tmp_path: Path) -> None:
+    tensors = {
+        "half": torch.tensor([1.5, -0.25]),
+        "brain": torch.tensor([1.5, -0.25]).bfloat16(),
+        "complex": torch.tensor([[1 + 2j]]),
+        "none": torch.empty(0, 3, dtype=torch.complex64),
+        "flags": torch.tensor([True, False]),
+    }
+    record = Record(tensors, {"a": np.arange(2)}, {"nested": [torch.tensor([7, 8])]})
+    with (tmp_path / "record").open("wb") as file:
+        write_record(file, record)
+    command = [sys.executable, "-c", WITHOUT_TORCH, str(tmp_path / "record")]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert ast.literal_eval(said[0]) == {
+        name: tensor.float().tolist() if name == "brain" else tensor.tolist() for name, tensor in tensors.items()
+    }
+    assert ast.literal_eval(said[1])["none"] == ("complex64", (0, 3))
+    assert ast.literal_eval(said[1])["brain"] == ("bfloat16", (2,))
+    assert said[2] == "[7, 8] [0, 1]"
+
+
+@pytest.mark.parametrize("kind", ["e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu"])
+def test_small_floats_are_what_torch_has(kind: str) -> None:
+    name = f"float8_{kind}"
+    expected = torch.arange(256, dtype=torch.uint8).view(getattr(torch, name)).float().numpy()
+    np.testing.assert_array_equal(small_floats(name), expected)

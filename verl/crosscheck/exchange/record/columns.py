@@ -3,26 +3,34 @@
 """How one tensor or numeric array of a record is stored: narrow, as a fill value, sparse, or as a slice of another.
 
 Each way is lossless by bits. `plan_columns` looks at the data once and decides; the chunks of the parts look at it a
-second time, block by block, when the file is written. `restoring.py` is the way back. See docs/format.md.
+second time, block by block, when the file is written. `restore_tensors` and `restore_arrays` are the way back; they
+check every number before it is used, since a file may be hostile. See docs/format.md.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from verl.crosscheck.exchange.record.safetensors_file import FilePart
-from verl.crosscheck.exchange.record.sources import ByteSource, Index
+from verl.crosscheck.exchange.record.container import CARRIER_OF_STORAGE, Container, FilePart, storage_itemsize
+from verl.crosscheck.exchange.record.limits import Budget, MalformedError, checked_shape
 from verl.crosscheck.exchange.record.types import (
-    CARRIER_OF_STORAGE,
     INTEGER_STORAGES,
+    ByteSource,
     Carried,
     Form,
-    storage_itemsize,
+    Index,
+    StoredTensor,
+    array_form,
+    array_type,
+    as_array,
+    tensor_form,
 )
 
 Description = dict[str, Any]
@@ -155,3 +163,130 @@ def _sparse_parts(description: Description, form: Form, positions: Carried, valu
         FilePart(description["in"], form.storage, values.shape, lambda: iter([values])),
         FilePart(description["positions"], storage, positions.shape, partial(stored_chunks, where, storage)),
     ]
+
+
+@dataclass(frozen=True)
+class StoredColumn:
+    """A column to restore."""
+
+    form: Form
+    shape: tuple[int, ...]
+    description: Description
+
+    @property
+    def carried_shape(self) -> tuple[int, ...]:
+        """Shape of the carriers."""
+        return self.form.carried_shape(self.shape)
+
+
+def restore_tensors(
+    described: Mapping[str, Description], container: Container, budget: Budget
+) -> dict[str, StoredTensor]:
+    """The tensors by name; the budget is claimed before anything is allocated."""
+    columns = {}
+    for name, description in described.items():
+        form = tensor_form(description["type"])
+        if form is None:
+            raise MalformedError(f"column {name!r}: unknown type {description['type']!r}")
+        columns[name] = StoredColumn(form, checked_shape(description["shape"]), description)
+    restored = _restore_all(columns, container, budget)
+    return {name: StoredTensor(description["type"], restored[name]) for name, description in described.items()}
+
+
+def restore_arrays(
+    described: Mapping[str, Description], container: Container, budget: Budget
+) -> dict[str, npt.NDArray[Any]]:
+    """The numpy arrays by name, object arrays among them; the budget is claimed before anything is allocated."""
+    columns, types = {}, {}
+    for name, description in described.items():
+        if description["type"] != "object":
+            types[name] = array_type(description["type"])
+            form = array_form(types[name])
+            assert form is not None, "array_type gives only types that have a form"
+            columns[name] = StoredColumn(form, checked_shape(description["shape"]), description)
+    restored = _restore_all(columns, container, budget)
+    return {
+        name: as_array(restored[name], types[name], columns[name].shape)
+        if name in columns
+        else object_array(description)
+        for name, description in described.items()
+    }
+
+
+def _restore_all(columns: Mapping[str, StoredColumn], container: Container, budget: Budget) -> dict[str, Carried]:
+    for column in columns.values():
+        budget.take(column.form.size_bytes(column.shape))
+    return {name: _restore(name, columns, container) for name in columns}
+
+
+def _restore(name: str, columns: Mapping[str, StoredColumn], container: Container) -> Carried:
+    column = columns[name]
+    description, form = column.description, column.form
+    if "fill" in description:
+        fill, limits = description["fill"], np.iinfo(form.carrier)
+        highest = 1 if form.storage == "BOOL" else limits.max
+        if type(fill) is not int or not limits.min <= fill <= highest:
+            raise MalformedError(f"column {name!r}: {fill!r} is not a value of its type")
+        return np.full(column.carried_shape, fill, form.carrier)
+    if "positions" in description:
+        return _scatter(name, column, container)
+    stored = _sliced(name, columns, container) if "slice" in description else None
+    if stored is None:
+        stored = stored_view(description["in"], form, container)
+    if stored.shape != column.carried_shape:
+        raise MalformedError(f"column {name!r}: shape {column.carried_shape} expected, {stored.shape} found")
+    return widened(stored, form)
+
+
+def _sliced(name: str, columns: Mapping[str, StoredColumn], container: Container) -> Carried:
+    column = columns[name]
+    base, start = column.description["slice"]
+    if columns[base].form != column.form or type(start) is not int or start < 0 or not column.shape:
+        raise MalformedError(f"column {name!r} cannot be columns {start!r} of {base!r}")
+    return stored_view(columns[base].description["in"], column.form, container)[..., start : start + column.shape[-1]]
+
+
+def _scatter(name: str, column: StoredColumn, container: Container) -> Carried:
+    positions = container.views[column.description["positions"]]
+    values = stored_view(column.description["in"], column.form, container)
+    if positions.dtype.kind not in "ui" or positions.ndim != 1 or positions.shape != values.shape:
+        raise MalformedError(f"column {name!r}: one position per value expected")
+    if positions.size and not 0 <= int(positions.min()) <= int(positions.max()) < math.prod(column.carried_shape):
+        raise MalformedError(f"column {name!r}: a position lies outside of it")
+    restored = np.zeros(column.carried_shape, column.form.carrier)
+    restored.reshape(-1)[positions.astype(np.int64)] = values
+    return restored
+
+
+def object_array(tree: dict[str, Any]) -> npt.NDArray[Any]:
+    """An object array from its shape and decoded cells."""
+    cells, shape = tree["of"], checked_shape(tree["shape"])
+    if "rows" in tree:
+        if not all(type(row) is int and row >= 0 for row in tree["rows"]):
+            raise MalformedError("rows of an object array are not numbers")
+        cells = [cells[row] for row in tree["rows"]]
+    if not isinstance(cells, list) or math.prod(shape) != len(cells):
+        raise MalformedError(f"an object array of shape {shape} has {len(cells)} cells")
+    array = np.empty(len(cells), object)
+    for row, cell in enumerate(cells):  # a slice assignment would unpack cells that are lists
+        array[row] = cell
+    return array.reshape(shape)
+
+
+def stored_view(name: str, form: Form, container: Container) -> Carried:
+    """The stored tensor `name`, if its type is one that this form may be stored as."""
+    storage = container.storages[name]
+    if storage != form.storage and not (form.narrowable and storage in INTEGER_STORAGES):
+        raise MalformedError(f"tensor {name!r}: dtype {form.storage} expected, {storage} found")
+    return container.views[name]
+
+
+def widened(stored: Carried, form: Form) -> Carried:
+    """The stored elements as carriers of the form, in memory of their own."""
+    # numpy asks the kernel for huge pages, torch does not: restoring into numpy's memory is several times as fast.
+    restored = np.empty(stored.shape, form.carrier)
+    if form.storage == "BOOL":
+        np.not_equal(stored, 0, out=restored.view(np.bool_))
+    else:
+        np.copyto(restored, stored, casting="unsafe")
+    return restored

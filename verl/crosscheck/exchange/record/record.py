@@ -2,39 +2,63 @@
 # SPDX-License-Identifier: Apache-2.0
 """A record: tensors, numpy arrays and plain values, as one safetensors file that anyone can read and nobody executes.
 
-It knows nothing of RL. `publish.py` hands it an open file; readers hand it a path. What comes back equals what went in
+It knows nothing of RL. `publish` hands it an open file; readers hand it a path. What comes back equals what went in
 bit by bit, on the CPU and contiguous, with the order of all keys. The format is described in docs/format.md.
+
+Torch is imported only by `read_record`: whoever has none, or no need of it, reads with `read_stored`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from verl.crosscheck.errors import EncodingError
-from verl.crosscheck.exchange.record.columns import Description, plan_columns
-from verl.crosscheck.exchange.record.decoding import Decoder
-from verl.crosscheck.exchange.record.encoding import Encoder
-from verl.crosscheck.exchange.record.json_part import json_part
+from verl.crosscheck.exchange.record.columns import Description, plan_columns, restore_arrays, restore_tensors
+from verl.crosscheck.exchange.record.container import (
+    MAX_ABOUT_BYTES,
+    Container,
+    FilePart,
+    damaged,
+    read_container,
+    write_parts,
+)
 from verl.crosscheck.exchange.record.limits import Budget, MalformedError, memory_limit_bytes
-from verl.crosscheck.exchange.record.restoring import restore_arrays, restore_tensors
-from verl.crosscheck.exchange.record.safetensors_file import FilePart, write_parts
-from verl.crosscheck.exchange.record.safetensors_header import MAX_ABOUT_BYTES, damaged
-from verl.crosscheck.exchange.record.safetensors_header import read_about as _read_about
-from verl.crosscheck.exchange.record.safetensors_reader import Container, read_container
-from verl.crosscheck.exchange.record.sources import ByteSource, RefusedError, array_source, tensor_source
-from verl.crosscheck.exchange.record.types import tensor_type
+from verl.crosscheck.exchange.record.types import (
+    ByteSource,
+    RefusedError,
+    StoredTensor,
+    array_source,
+    is_tensor,
+    tensor_source,
+    tensor_type,
+)
+from verl.crosscheck.exchange.record.values import Decoder, Encoder
+
+if TYPE_CHECKING:
+    import torch
 
 _VALUES = "values.json"
+_T = TypeVar("_T")
 # What parsing a well-formed container of hostile content can raise, besides MalformedError.
 _PARSE_ERRORS = (MalformedError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError)
+
+
+@dataclass(frozen=True, eq=False)
+class StoredRecord:
+    """What a file holds, without torch; for whoever looks into a record."""
+
+    tensors: Mapping[str, StoredTensor]
+    arrays: Mapping[str, npt.NDArray[Any]]
+    meta: Mapping[str, Any]
+    """A tensor in it is a `StoredTensor`."""
+    about: Mapping[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +68,7 @@ class Record:
     tensors: Mapping[str, torch.Tensor] = field(default_factory=dict)
     """Dense tensors of any shape and device; they come back on the CPU, contiguous."""
     arrays: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
-    """numpy arrays: bool, numbers, text, bytes, or objects (see `encoding.py` for what a cell may be)."""
+    """numpy arrays: bool, numbers, text, bytes, or objects (see `values` for what a cell may be)."""
     meta: Mapping[str, Any] = field(default_factory=dict)
     """Values of the same language as object cells."""
     about: Mapping[str, Any] = field(default_factory=dict)
@@ -67,7 +91,7 @@ def write_record(file: BinaryIO, record: Record) -> int:
         tensor_columns, parts = plan_columns("tensors", tensors, compact=compact)
         array_columns, array_parts = plan_columns("arrays", arrays, compact=compact)
         document["tensors"] = [
-            [name, {"type": tensor_type(tensor.dtype), "shape": list(tensor.shape), **tensor_columns[name]}]
+            [name, {"type": tensor_type(tensor), "shape": list(tensor.shape), **tensor_columns[name]}]
             for name, tensor in record.tensors.items()
         ]
         document["arrays"] = [
@@ -88,16 +112,25 @@ def read_record(path: Path) -> Record:
     DamagedError, with the path and what was expected and found, for a file that was cut off, altered in any bit, or is
     not a record; FileNotFoundError when there is none. Nothing outside the file is read and nothing in it is executed.
     """
+    return _read(path, lambda container: _record(_decode(container, StoredTensor.torch)))
+
+
+def read_stored(path: Path) -> StoredRecord:
+    """As `read_record`, without importing torch."""
+    return _read(path, lambda container: _decode(container, lambda tensor: tensor))
+
+
+def _record(found: StoredRecord) -> Record:
+    tensors = {name: tensor.torch() for name, tensor in found.tensors.items()}
+    return Record(tensors, found.arrays, found.meta, found.about)
+
+
+def _read(path: Path, decode: Callable[[Container], _T]) -> _T:
     try:
-        return _decode(read_container(path))
+        return decode(read_container(path))
     except (*_PARSE_ERRORS, RecursionError) as error:
         problem = error if isinstance(error, MalformedError) else f"its content has no meaning ({error!r})"
         raise damaged(path, problem) from None
-
-
-def read_about(path: Path) -> dict[str, Any]:
-    """The `about` of a record, from the header alone; raises as `read_record`, but does not see damage of the body."""
-    return _read_about(path)
 
 
 def _about_text(about: Mapping[str, Any]) -> str:
@@ -120,7 +153,7 @@ def _sources(tensors: Mapping[str, torch.Tensor]) -> dict[str, ByteSource]:
     for name, tensor in tensors.items():
         _check_name("tensors", name)
         try:
-            if not isinstance(tensor, torch.Tensor):
+            if not is_tensor(tensor):
                 raise RefusedError(
                     f"a torch tensor expected, {type(tensor).__name__} found; store it in arrays or meta"
                 )
@@ -172,12 +205,12 @@ def _restorable(sources: list[ByteSource], encoder: Encoder, parts: list[FilePar
     return restored <= memory_limit_bytes(sum(part.size_bytes for part in parts))
 
 
-def _decode(container: Container) -> Record:
+def _decode(container: Container, tensor_of: Callable[[StoredTensor], Any]) -> StoredRecord:
     budget = Budget(container.size_bytes)
-    decoder = Decoder(container, budget)
+    decoder = Decoder(container, budget, tensor_of)
     text = container.views[_VALUES].tobytes()
     document = json.loads(text, object_hook=decoder.hook, parse_constant=_refuse_constant)
-    return Record(
+    return StoredRecord(
         tensors=restore_tensors(_named(document["tensors"]), container, budget),
         arrays=restore_arrays(_named(document["arrays"]), container, budget),
         meta=_named(document["meta"]),
@@ -194,3 +227,36 @@ def _named(pairs: list[list[Any]]) -> dict[str, Any]:
 
 def _refuse_constant(text: str) -> float:
     raise MalformedError(f"{text} is not JSON")
+
+
+_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False)
+_SPLIT_LEVELS = 5  # document, group, column, its description, its cells
+_CELLS_PER_PIECE = 256
+
+
+def json_part(name: str, document: dict[str, Any]) -> FilePart:
+    """The document as UTF-8 bytes; the text is made twice, once for its size, and is never whole in memory."""
+    size = sum(len(piece) for piece in _pieces(document, _SPLIT_LEVELS))
+    chunks = (np.frombuffer(piece, np.uint8) for piece in _pieces(document, _SPLIT_LEVELS))
+    return FilePart(name, "U8", (size,), lambda: chunks)
+
+
+def _pieces(tree: Any, levels: int) -> Iterator[bytes]:
+    """The text of a tree; objects and lists are taken apart down to `levels`, the last ones in runs of cells."""
+    if not tree or not levels or not isinstance(tree, dict | list):
+        yield _JSON.encode(tree).encode()
+    elif isinstance(tree, dict):
+        for number, (key, value) in enumerate(tree.items()):
+            yield (b"," if number else b"{") + _JSON.encode(key).encode() + b":"
+            yield from _pieces(value, levels - 1)
+        yield b"}"
+    elif levels > 1:
+        for number, value in enumerate(tree):
+            yield b"," if number else b"["
+            yield from _pieces(value, levels - 1)
+        yield b"]"
+    else:
+        for start in range(0, len(tree), _CELLS_PER_PIECE):
+            text = _JSON.encode(tree[start : start + _CELLS_PER_PIECE])
+            yield (b"," if start else b"[") + text[1:-1].encode()
+        yield b"]"

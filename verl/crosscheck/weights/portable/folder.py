@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from verl.crosscheck.errors import DamagedError
+from verl.crosscheck.exchange.record.container import open_file
 from verl.crosscheck.exchange.record.limits import MAX_HEADER_BYTES, MalformedError
-from verl.crosscheck.exchange.record.safetensors_header import open_file
 from verl.crosscheck.weights.portable.manifest import STORAGE, Entry, PortableManifest, read_manifest, unique
 from verl.crosscheck.weights.portable.open_files import OpenFiles
 

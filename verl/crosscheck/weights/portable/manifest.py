@@ -14,8 +14,8 @@ from typing import Any, get_args
 
 import torch
 
+from verl.crosscheck.exchange.record.container import open_file
 from verl.crosscheck.exchange.record.limits import MalformedError, checked_shape
-from verl.crosscheck.exchange.record.safetensors_header import open_file
 from verl.crosscheck.weights.portable.checksum import MASK
 from verl.crosscheck.weights.portable.naming import Kind
 

@@ -1,28 +1,50 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""Values that are not tensors, as JSON: what a cell of an object array or an entry of `meta` may be.
+"""Values that are not columns, as JSON and back: what a cell of an object array or an entry of `meta` may be.
 
 None, bool, int, finite float, str, list and dict with str keys are themselves. Everything else is a JSON object with
 the key `$`, which names its kind; a dict that has that key is written as pairs, so `$` is never a user's. Tensors,
 arrays and bytes inside values go to pools, one per storage type, and the JSON says where. Nothing is ever pickled.
+
+On the way back every number is checked before it is used: a file may be hostile. What fails there is a MalformedError
+or one of the ordinary errors of parsing, which `record` turns into a DamagedError.
 """
 
 from __future__ import annotations
 
 import math
 import struct
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
-from verl.crosscheck.exchange.record.columns import narrowest, stored_chunks
-from verl.crosscheck.exchange.record.safetensors_file import FilePart
-from verl.crosscheck.exchange.record.sources import ByteSource, RefusedError, array_source, tensor_source
-from verl.crosscheck.exchange.record.types import Carried, Form, array_form, tensor_type
+from verl.crosscheck.exchange.record.columns import narrowest, object_array, stored_chunks, stored_view, widened
+from verl.crosscheck.exchange.record.container import Container, FilePart
+from verl.crosscheck.exchange.record.limits import Budget, MalformedError, checked_shape
+from verl.crosscheck.exchange.record.types import (
+    ByteSource,
+    Carried,
+    Form,
+    RefusedError,
+    StoredTensor,
+    array_form,
+    array_source,
+    array_type,
+    as_array,
+    is_tensor,
+    tensor_form,
+    tensor_source,
+    tensor_type,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+_T = TypeVar("_T")
 
 MAX_DEPTH = 64
 _INT64 = 1 << 63
@@ -63,10 +85,11 @@ class Encoder:
             list: self._list,
             tuple: lambda value: {"$": "tuple", "of": self._list(value)},
             dict: self._dict,
-            torch.Tensor: self._tensor,
             np.ndarray: self._array,
             bytes: self._bytes,
         }
+        if "torch" in sys.modules:  # else no value is a tensor
+            self._containers[sys.modules["torch"].Tensor] = self._tensor
 
     def encode(self, value: Any) -> Any:
         """The JSON tree of a value; RefusedError for what has none."""
@@ -152,7 +175,7 @@ class Encoder:
         raise RefusedError(f"a dict key of type {type(key).__name__} is not representable; use a str")
 
     def _tensor(self, tensor: torch.Tensor) -> dict[str, Any]:
-        return self._pooled(tensor, tensor_source(tensor), {"$": "tensor", "type": tensor_type(tensor.dtype)})
+        return self._pooled(tensor, tensor_source(tensor), {"$": "tensor", "type": tensor_type(tensor)})
 
     def _array(self, array: npt.NDArray[Any]) -> dict[str, Any]:
         if array.dtype == object:
@@ -186,7 +209,7 @@ class Encoder:
             return self._bytes(bytes(value), "np.bytes")
         if isinstance(value, np.generic) and array_form(value.dtype) is not None:
             return {"$": "scalar", "type": value.dtype.str, "hex": value.tobytes().hex()}
-        if isinstance(value, torch.Tensor):
+        if is_tensor(value):
             tensor_source(value)
         if isinstance(value, np.ndarray):
             array_source(value)
@@ -205,3 +228,90 @@ def _is_unicode(value: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+class Decoder:
+    """Turns parsed JSON back into values; `hook` is for `json.loads(object_hook=...)`, which calls it inside out.
+
+    Args:
+        tensor_of: makes what stands for a tensor.
+    """
+
+    def __init__(self, container: Container, budget: Budget, tensor_of: Callable[[StoredTensor], Any]) -> None:
+        self._container = container
+        self._budget = budget
+        self._tensor_of = tensor_of
+        self._met: dict[tuple[Any, ...], Any] = {}
+        self._kinds: dict[str, Callable[[dict[str, Any]], Any]] = {
+            "tuple": lambda tree: tuple(tree["of"]),
+            "dict": _pairs,
+            "int": lambda tree: int(tree["hex"], 16),
+            "float": lambda tree: _float(bytes.fromhex(tree["hex"])),
+            "str": lambda tree: bytes.fromhex(tree["hex"]).decode("utf-8", "surrogatepass"),
+            "scalar": lambda tree: np.frombuffer(bytes.fromhex(tree["hex"]), array_type(tree["type"]))[0],
+            "np.str": lambda tree: np.str_(tree["of"]),
+            "np.bytes": lambda tree: np.bytes_(self._bytes(tree)),
+            "bytes": self._bytes,
+            "tensor": self._tensor,
+            "array": self._array,
+            "objects": object_array,
+        }
+
+    def hook(self, tree: dict[str, Any]) -> Any:
+        """A JSON object whose members are decoded already."""
+        if "$" not in tree:
+            return tree
+        decode = self._kinds.get(tree["$"])
+        if decode is None:
+            raise MalformedError(f"unknown kind of value {tree['$']!r}")
+        return decode(tree)
+
+    def _bytes(self, tree: dict[str, Any]) -> bytes:
+        return self._carriers(tree, Form("U8")).tobytes()
+
+    def _tensor(self, tree: dict[str, Any]) -> Any:
+        form = tensor_form(tree["type"])
+        if form is None:
+            raise MalformedError(f"unknown tensor type {tree['type']!r}")
+        return self._shared(tree, lambda: self._tensor_of(StoredTensor(tree["type"], self._carriers(tree, form))))
+
+    def _array(self, tree: dict[str, Any]) -> npt.NDArray[Any]:
+        dtype = array_type(tree["type"])
+        form = array_form(dtype)
+        assert form is not None
+        shape = checked_shape(tree["shape"])
+        return self._shared(tree, lambda: as_array(self._carriers(tree, form), dtype, shape))
+
+    def _shared(self, tree: dict[str, Any], make: Callable[[], _T]) -> _T:
+        """One object per stored range, as it was one object when it was saved."""
+        key = (tree["$"], tree["type"], tree["in"], tree["at"], tuple(tree["shape"]))
+        if 0 in tree["shape"]:
+            return make()
+        if key not in self._met:
+            self._met[key] = make()
+        shared: _T = self._met[key]
+        return shared
+
+    def _carriers(self, tree: dict[str, Any], form: Form) -> Carried:
+        name, at = tree["in"], tree["at"]
+        shape = form.carried_shape(checked_shape(tree["shape"]))
+        pool = stored_view(name, form, self._container)
+        count = math.prod(shape)
+        if type(at) is not int or at < 0 or pool.ndim != 1 or at + count > pool.size:
+            raise MalformedError(f"elements {at!r} to {at!r} + {count} lie outside pool {name!r}")
+        self._budget.take(count * form.carrier.itemsize)
+        return widened(pool[at : at + count].reshape(shape), form)
+
+
+def _float(data: bytes) -> float:
+    if len(data) != struct.calcsize(">d"):
+        raise MalformedError(f"a float of {len(data)} bytes")
+    value: float = struct.unpack(">d", data)[0]
+    return value
+
+
+def _pairs(tree: dict[str, Any]) -> dict[Any, Any]:
+    found = dict(tree["of"])
+    if len(found) != len(tree["of"]):
+        raise MalformedError("a dict has a key twice")
+    return found
