@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which form of checkpoint a pair exchanges, and when there is none that both could load."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from verl.crosscheck.errors import MismatchError
 from verl.crosscheck.exchange.session.cards import Card, Start

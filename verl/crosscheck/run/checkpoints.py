@@ -1,6 +1,6 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""Actor checkpoints as upstream's workers write them, and what one says of the update that it was saved after."""
+"""Actor checkpoints as upstream's workers write them, and what a checkpoint says of the update before it."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from verl.crosscheck.weights.portable.device_kinds import device_kinds
 from verl.protocol import DataProto
 
 LAYOUT = ("device", "world_size", "strategy")
-"""Entries of `actor_about` that say on what a native checkpoint can be loaded."""
+"""Entries of `actor_about` in which two runs must be equal to load each other's native checkpoints."""
 
 _SHARD = re.compile(r"(?P<kind>.+)_world_size_(?P<world_size>[0-9]+)_rank_(?P<rank>[0-9]+)\.pt")
 
 
 def actor_about(config: Any, batch: DataProto, global_step: int) -> dict[str, Any]:
-    """What an actor update was made from, and by what kind of run, as plain JSON: both runs must say the same.
+    """Return what an actor update was made from, and by what kind of run, as plain JSON. Both runs must say the same.
 
     Upstream's checkpoints load only on the same kind of device, with the same number of ranks and kind of sharding
-    (`LAYOUT`). The B rows of the batch count in whatever order: ranks are balanced by reordering them.
+    (`LAYOUT`). The digest of the B rows does not depend on their order, which balancing the ranks changes.
     """
     tokens_BT = [batch.batch[key].cpu() for key in ("prompts", "responses") if key in batch.batch]
     rows = sorted(digest(list(row)) for row in zip(*tokens_BT, strict=True))
@@ -41,23 +41,23 @@ def actor_about(config: Any, batch: DataProto, global_step: int) -> dict[str, An
 
 
 def device_of(config: Any) -> str:
-    """The kind of device that a run trains on: `cuda`, `npu` or `cpu`. The configuration's word, since Ray hides
-    accelerators from the main program and from the trainer."""
+    """Return the kind of device that a run trains on: `cuda`, `npu` or `cpu`. Taken from the configuration, since Ray
+    hides accelerators from the main program and from the trainer."""
     return str(config.trainer.get(DEVICE_KEY) or config.trainer.device)
 
 
 def world_size_of(config: Any) -> int:
-    """Ranks of the actor."""
+    """Return the number of ranks of the actor."""
     return int(config.trainer.nnodes) * int(config.trainer.n_gpus_per_node)
 
 
 def require_device(folder: Path, device: str) -> None:
-    """Return unless a native checkpoint holds tensors of a kind of device that this run does not have. Nothing of it is
-    unpickled; one rank's weights tell for all.
+    """Raise if a native checkpoint holds tensors of a kind of device that this run does not have. Nothing is unpickled;
+    the weights of rank 0 stand for all ranks.
 
     Raises:
-        MismatchError: it does; says of which.
-        DamagedError: its pickle is none.
+        MismatchError: it holds such tensors; names the device.
+        DamagedError: the file is not a pickle.
     """
     for file in sorted(folder.glob("model_world_size_*_rank_0.pt")):
         foreign = device_kinds(file) - {"cpu", "meta", device} if zipfile.is_zipfile(file) else set()
@@ -72,8 +72,7 @@ def require_device(folder: Path, device: str) -> None:
 def require_all_ranks(folder: Path) -> None:
     """Return if every rank's part of each kind of shard is in `folder`.
 
-    Workers of other nodes write where *their* path leads: with a directory that the nodes do not share, each node saves
-    its own part without an error.
+    If the nodes do not share the directory, each node saves its own part on its own disk, without an error.
 
     Raises:
         PublishError: parts are missing; says which.
@@ -93,7 +92,7 @@ def require_all_ranks(folder: Path) -> None:
 
 @contextmanager
 def flatten_async_save(folder: Path, global_step: int) -> Iterator[Path]:
-    """Where to save asynchronously, so that afterwards the checkpoint lies directly in `folder`.
+    """Yield a folder to save into asynchronously. At the end its content is moved directly into `folder`.
 
     When such a save is final, upstream writes a tracker of the latest step two folders up, which must not be the
     exchange directory's parent: that may be the folder of the run's own checkpoints.

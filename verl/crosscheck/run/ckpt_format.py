@@ -1,8 +1,8 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""In which form two runs exchange the actor: upstream's own checkpoint, or weights that any layout of ranks can read.
+"""Chooses the form in which two runs exchange the actor: upstream's checkpoint, or weights for any layout of ranks.
 
-Both runs decide from the same two cards by the same rules, so they need not talk about it.
+Both runs choose from the same two cards by the same rules, so they choose the same without a message.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SPLITS = (
     "expert_model_parallel_size",
     "expert_tensor_parallel_size",
 )
-"""Keys of the ways in which Megatron shares out a model."""
+"""Keys of Megatron's kinds of parallelism."""
 
 DIVISION = "division of the optimizer"
 OPTIMIZER_PARTS = {
@@ -51,7 +51,7 @@ class FormatChoice:
 
 
 def choose(own: Card, other: Card) -> FormatChoice:
-    """The form of the checkpoints of a pair; the same for both runs.
+    """Return the form of the checkpoints of a pair; the same for both runs.
 
     Raises:
         MismatchError: the two ask for different forms, native ones would not load, or one of the two has no portable
@@ -78,14 +78,14 @@ def choose(own: Card, other: Card) -> FormatChoice:
 
 
 def asked_for(card: Card) -> CkptFormat:
-    """What a run's configuration asks for; `AUTO` if it says nothing."""
+    """Return the form that a run's configuration asks for; `AUTO` if it names none."""
     trainer = card.config.get("trainer")
     value = trainer.get("share_data_ckpt_format") if isinstance(trainer, Mapping) else None
     return next((each for each in CkptFormat if each.value == value), CkptFormat.AUTO)
 
 
 def differences(own: Card, other: Card) -> list[str]:
-    """What keeps native checkpoints of one run from loading in the other, in words; empty if nothing does."""
+    """Return in which ways the two layouts differ; empty if native checkpoints of one load in the other."""
     ours, theirs = layout_of(own), layout_of(other)
     if ours["strategy"] != theirs["strategy"]:
         del ours[DIVISION]  # each back end has its own keys
@@ -93,7 +93,7 @@ def differences(own: Card, other: Card) -> list[str]:
 
 
 def layout_of(card: Card) -> dict[str, str]:
-    """What a native checkpoint of this run depends on."""
+    """Return what a native checkpoint of this run depends on, by name."""
     flat = flatten(card.config)
     return {
         "device": card.device,
@@ -105,7 +105,7 @@ def layout_of(card: Card) -> dict[str, str]:
 
 
 def _strategy(flat: Mapping[str, Any], said: str) -> str:
-    """The new FSDP workers go by the engine's own word."""
+    """Return the strategy that the workers use: the new FSDP workers read the engine's own key."""
     by_engine = new_workers(flat) and said in ("fsdp", "fsdp2")
     return str(flat.get(f"{ACTOR}.fsdp_config.strategy") or said) if by_engine else said
 
@@ -117,7 +117,7 @@ def _division(flat: Mapping[str, Any], strategy: str) -> str:
 
 
 def sharding_of(flat: Mapping[str, Any], strategy: str, world_size: int) -> str:
-    """How the ranks share out the model, of a flat configuration."""
+    """Return how the ranks divide the model, from a flat configuration."""
     if strategy == "megatron":
         sizes = {split: flat.get(f"{ACTOR}.megatron.{split}") for split in SPLITS}
         return (
@@ -129,9 +129,9 @@ def sharding_of(flat: Mapping[str, Any], strategy: str, world_size: int) -> str:
 
 
 def why_not_portable(flat: Mapping[str, Any]) -> str:
-    """Why a run of a flat configuration can neither write nor read portable checkpoints; empty if it can.
+    """Return why a run of a flat configuration can neither write nor read portable checkpoints; empty if it can.
 
-    What only its workers can tell, they tell at start: `portable.transfer.support`.
+    What only the workers know is asked of them at start: `portable.transfer.support`.
     """
     strategy = str(flat.get(f"{ACTOR}.strategy"))
     if strategy not in SUPPORTED:

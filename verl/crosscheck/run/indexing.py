@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which call of `generate_sequences` is which rollout of the session, also after a resume. Pure; knows no files.
 
-A run that begins a session, or joins it from its beginning, counts its calls. One that goes on with it after step N
-starts where its checkpoint was saved, which is before the validation of step N, and then makes another sequence of
-calls than an undisturbed run: upstream validates right after a resume if `trainer.val_before_train` says so, whether
-step N was due for validation or not.
+A run that takes part from the beginning of a session counts its calls. A run that resumes after step N starts at the
+index that its checkpoint noted, which is before the validation of step N. It then makes another sequence of calls than
+an undisturbed run: upstream validates right after a resume if `trainer.val_before_train` is set, whether step N was due
+for validation or not.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from verl.crosscheck.identity import CallKind
 
 @dataclass(frozen=True)
 class CallKey:
-    """What a call is for: all that its place in the sequence depends on."""
+    """What a call is for. Its index in the sequence depends on nothing else."""
 
     kind: CallKind
     global_step: int | None
@@ -30,7 +30,7 @@ class Decision(Enum):
     """What to do with a call, given the rollout that is recorded at its index."""
 
     EXCHANGE = "exchange"
-    """It is the session's call of that index."""
+    """The call is the session's call of that index."""
     SKIP = "skip"
     """The recorded one is a validation that this run, being resumed, does not repeat: look at the next index."""
     OWN = "own"
@@ -58,11 +58,11 @@ class CallIndex:
 
     @property
     def looks_back(self) -> bool:
-        """Whether what is recorded matters to the next decision."""
+        """Whether the next decision depends on what is recorded."""
         return self._goes_on and not self._trained
 
     def decide(self, call: CallKey, recorded: CallKey | None) -> Decision:
-        """What to do with `call`, and count it.
+        """Return what to do with `call`, and count the call.
 
         Args:
             recorded: the rollout of the index `next`, None if there is none yet. After SKIP ask again with that of the
@@ -76,8 +76,8 @@ class CallIndex:
         return decision
 
     def passes_over(self, call: CallKey, recorded: CallKey) -> bool:
-        """Whether `recorded`, which turned up where the first training call after a resume was awaited, is a validation
-        that this run does not repeat. If so, the call has the next index."""
+        """Return whether `recorded` is a validation that this run does not repeat. It was found where the answer to the
+        first training call after a resume was expected; that call then has the next index."""
         first = self._goes_on and self._trained == 1 and call.kind is not CallKind.VALIDATION
         if first and self._ends_resumed_step(recorded):
             self.next += 1
@@ -93,18 +93,18 @@ class CallIndex:
         return Decision.SKIP if there else Decision.EXCHANGE
 
     def _is_due(self) -> bool:
-        """Whether an undisturbed run validates at the end of the step after which this one was resumed."""
+        """Return whether an undisturbed run validates at the end of the step after which this one was resumed."""
         step = self.start.global_step
         last = self.last_step is not None and step >= self.last_step
         return self.test_freq > 0 and (last or step % self.test_freq == 0)
 
     def _ends_resumed_step(self, call: CallKey) -> bool:
-        """Whether a call is of the validation at the end of the step after which this run was resumed."""
+        """Return whether a call is of the validation at the end of the step after which this run was resumed."""
         return call.kind is CallKind.VALIDATION and call.global_step == self.start.global_step
 
 
 def index_of_call(index: CallIndex, call: CallKey, recorded: Callable[[int], CallKey | None]) -> int | None:
-    """The index of `call` in the session; None if the session has no such call.
+    """Return the index of `call` in the session; None if the session has no such call.
 
     Args:
         recorded: what is recorded at an index, None if nothing is yet.

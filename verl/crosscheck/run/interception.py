@@ -1,6 +1,6 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""Steps in front of a rollout manager's `generate_sequences`: takes the answer from elsewhere, or keeps a copy."""
+"""Replaces a rollout manager's `generate_sequences`: loads the answer from elsewhere, or keeps a copy of it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class RolloutSource(Protocol):
     """Answers calls of `generate_sequences`. Blocking; may be called off the main thread, one call at a time."""
 
     def begin(self, prompts: DataProto) -> Any:
-        """Count and identify a call; what it returns is given to the other two."""
+        """Count and identify a call. What it returns is given to `load` and `save`."""
 
     def load(self, call: Any, prompts: DataProto) -> DataProto | None:
-        """The answer, or None if the engine is to give it."""
+        """Return the answer, or None if the engine is to generate it."""
 
     def save(self, call: Any, prompts: DataProto, output: DataProto) -> None:
         """Keep the engine's answer; may add to its `meta_info`."""
@@ -31,7 +31,8 @@ class RolloutSource(Protocol):
 def intercept(worker: Any, source: RolloutSource) -> None:
     """Replace `worker.generate_sequences`; a second interception by the same kind of source does nothing.
 
-    What was plain stays plain, what was to be awaited stays so, and upstream's manager, which goes by its caller, does.
+    A plain function stays plain and a coroutine function stays one. Upstream's manager, which is awaited only if its
+    caller is a coroutine, still is.
 
     Raises:
         SettingsError: another kind of source stands there already.
@@ -67,7 +68,7 @@ def intercept(worker: Any, source: RolloutSource) -> None:
 
 
 async def _generate_async(inner: Any, source: RolloutSource, prompts: DataProto, args: Any, kwargs: Any) -> DataProto:
-    """As the plain way, with waiting and disk access off the event loop, which other coroutines need."""
+    """Do the same for a caller that awaits. Waiting and disk access run in a thread: other coroutines need the loop."""
     call = await asyncio.to_thread(source.begin, prompts)
     output = await asyncio.to_thread(source.load, call, prompts)
     if output is None:
@@ -85,6 +86,6 @@ async def _save_async(source: RolloutSource, call: Any, prompts: DataProto, answ
 
 
 def _called_by_coroutine() -> bool:
-    """Whether the caller of the function that asks is a coroutine, which then awaits (upstream's own rule)."""
+    """Return whether the function that calls this one was called by a coroutine, which then awaits: upstream's rule."""
     frame = sys._getframe(2)
     return bool(frame.f_code.co_flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR))

@@ -1,10 +1,10 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""A run takes part: from its configuration to its card in the exchange directory, and to the word on how it ended.
+"""Registers a run in the exchange directory: its card, its heartbeat, and the report of how it ended.
 
-The main program opens the run, beats and tells of the end, since it is who learns that a worker, or the trainer itself,
-has died; the trainer, in another process, is told where the run's folder is and reports from there. A trainer that was
-started without this fork's entry point does all of it itself.
+The main program does so, since it also learns of the death of a worker or of the trainer. The trainer, in another
+process, gets the run's folder from the configuration and reports its progress there. A trainer that was started without
+this fork's entry point registers the run itself.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from verl.crosscheck.settings import RUN_KEY, ShareMode, ShareSettings
 
 
 def card_of(config: Any, mode: ShareMode) -> Card:
-    """What a run of a whole configuration says of itself; its session is not known yet.
+    """Return the card of a run of a whole configuration; its session is not known yet.
 
     Raises:
         DamagedError: the mark in the checkpoint it resumes from is not what it should be.
@@ -63,12 +63,12 @@ def card_of(config: Any, mode: ShareMode) -> Card:
 
 @contextmanager
 def registered_run(config: Any, settings: ShareSettings) -> Iterator[None]:
-    """Around the main program of a run: take its place in the exchange directory, beat, and tell how it ended.
+    """Take the run's place in the exchange directory, beat while the block runs, and report how it ended.
 
-    With `share_data` off, and in a replay, which nobody waits for, nothing happens.
+    With `share_data` off, and in a replay, which no other run waits for, nothing happens.
 
     Args:
-        config: gets an entry that tells the trainer where the run's folder is.
+        config: gets an entry with the run's folder, for the trainer.
         settings: made of it, the directory being open.
 
     Raises:
@@ -81,7 +81,7 @@ def registered_run(config: Any, settings: ShareSettings) -> Iterator[None]:
         yield
         return
     say(MARK, read_installation().summary())
-    with _opened(config, settings, mode, SystemClock()) as run, _end_told(run):
+    with _opened(config, settings, mode, SystemClock()) as run, _end_reported(run):
         say(MARK, f"taking part as {run.card.identity} in {run.place.session.folder}")
         PartnerChecks(run, settings, SystemClock()).look_around()
         with read_write(config.trainer), open_dict(config.trainer):
@@ -90,8 +90,8 @@ def registered_run(config: Any, settings: ShareSettings) -> Iterator[None]:
 
 
 def own_run(config: Any, settings: ShareSettings, mode: ShareMode, clock: Clock) -> OwnRun:
-    """The run of this process: the one that the main program opened, or else a new one, with a heartbeat of its own
-    that lasts as long as the process.
+    """Return the run that the main program registered, or else a new one, with a heartbeat of its own that lasts as
+    long as the process.
 
     Raises:
         SettingsError: the main program opened it for another mode.
@@ -113,7 +113,7 @@ def own_run(config: Any, settings: ShareSettings, mode: ShareMode, clock: Clock)
 
 @contextmanager
 def _opened(config: Any, settings: ShareSettings, mode: ShareMode, clock: Clock) -> Iterator[OwnRun]:
-    """A run with a place of its own, beating from the moment that it has it."""
+    """Take a place and beat from then on, while the block runs."""
     with ExitStack() as beating:
         yield open_run(
             settings.directory,
@@ -131,7 +131,7 @@ def _redact(text: str) -> str:
 
 
 @contextmanager
-def _end_told(run: OwnRun) -> Iterator[None]:
+def _end_reported(run: OwnRun) -> Iterator[None]:
     try:
         yield
     except BaseException as e:

@@ -1,6 +1,6 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked of the other run before anything of it is used: that both compute the same thing, and can go on."""
+"""Checks of the other run before anything of it is used: both compute the same thing, and both can go on."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FACTS_EVERY_S = 0.1
 
 
 class PartnerChecks:
-    """One run's look at the other, repeated when another takes its place.
+    """The checks of one run. They are repeated when another run takes the place of the other one.
 
     Args:
         settings: of this run.
@@ -46,9 +46,9 @@ class PartnerChecks:
         )
         self._configured: int | None = None
         self._choice: FormatChoice | None = None
-        self._told: FormatChoice | None = None
+        self._said: FormatChoice | None = None
         self.why_not_portable = ""
-        """Why this run's workers have no portable checkpoints, as far as the trainer has told."""
+        """Why this run's workers have no portable checkpoints, as far as they have reported it."""
         self._compared: tuple[int, bool] | None = None
         """Number of the run that was compared with, and whether its facts were."""
 
@@ -71,7 +71,7 @@ class PartnerChecks:
         return seen
 
     def notice(self, seen: Sighting | None) -> None:
-        """As `look_around`, for somebody who has looked."""
+        """Do as `look_around`, for a caller that has looked already."""
         if seen is None or self._configured == seen.number:
             return
         if self._compared is None or self._compared[0] != seen.number:
@@ -82,18 +82,18 @@ class PartnerChecks:
 
     @property
     def known_format(self) -> CkptFormat | None:
-        """In which form this pair exchanges checkpoints; None while that is not known."""
+        """Form in which this pair exchanges checkpoints; None while that is not known."""
         return None if self._choice is None else self._choice.format
 
     def ckpt_format(self) -> CkptFormat:
-        """In which form this pair exchanges checkpoints. The other run may be over: then it was said by its card.
+        """Return the form in which this pair exchanges checkpoints. If the other run is over, its card decides.
 
         Raises:
             MismatchError: see `look_around`.
         """
         if self._choice is None:
             number = self._run.card.others_before
-            if number == 0:  # nobody is there yet, and who comes finds what suits an equal run
+            if number == 0:  # no other run yet: choose what fits a run laid out like this one
                 asked = self._settings.ckpt_format
                 return CkptFormat.NATIVE if asked is CkptFormat.AUTO else asked
             self._choose(cards.read_card(self._run.place.session.run(self._peer.mode, number)))
@@ -112,20 +112,20 @@ class PartnerChecks:
                 f"this run cannot exchange portable checkpoints: not possible with {self.why_not_portable}"
             )
 
-    def _tell_choice(self) -> None:
-        """Once, unless another run with another layout has taken the other one's place."""
-        if self._choice is not None and self._choice != self._told:
+    def _say_choice(self) -> None:
+        """Report the form once, and again if another run takes the other one's place and the choice changes."""
+        if self._choice is not None and self._choice != self._said:
             say(MARK, f"checkpoints are exchanged in the {self._choice.format.value} form: {self._choice.reason}")
-            self._told = self._choice
+            self._said = self._choice
 
     def require_partner(self, kind: str, index: int) -> None:
-        """As `look_around`, before this run begins what only makes sense with the other one.
+        """Do as `look_around`, and raise if the other run has ended without what this one needs next.
 
         Args:
             kind, index: what this run will need next of the other one.
 
         Raises:
-            PeerFailedError: it has failed, or was interrupted, and that will not come.
+            PeerFailedError: it has failed, or was interrupted, and the artefact will not come.
             AgreementError, ResumeError: see `look_around`.
         """
         seen = self.look_around()
@@ -135,7 +135,7 @@ class PartnerChecks:
     def require_agreement(self) -> None:
         """Compare configurations and facts, before something of the other run is used for the first time.
 
-        What is used may be of a run that is over: then that one is compared with, until another takes its place.
+        If the other run is over, it is still compared with, until another run takes its place.
 
         Raises:
             AgreementError, ResumeError: see `look_around`.
@@ -145,18 +145,19 @@ class PartnerChecks:
         if number == 0 or self._compared == (number, True):
             return
         names = self._run.place.session.run(self._peer.mode, number)
-        told = self._tells_facts(names, over=seen is None)
-        if self._compared != (number, told):
+        reported = self._reports_facts(names, over=seen is None)
+        if self._compared != (number, reported):
             other = seen.card if seen is not None else cards.read_card(names)
-            self._compare_all(other, names, told, over=seen is None)
+            self._compare_all(other, names, reported, over=seen is None)
             self._choose(other)
-            self._tell_choice()
+            self._say_choice()
             if why := why_other_updates(*(batch_split_of(flatten(each.config)) for each in (self._run.card, other))):
                 say(MARK, f"Warning: the verdict will not compare the updates: {why}", "yellow")
-            self._compared = (number, told)
+            self._compared = (number, reported)
 
-    def _tells_facts(self, names: RunNames, *, over: bool) -> bool:
-        """Whether a run says that its facts are there. What a run that is over said last may be lost with its node."""
+    def _reports_facts(self, names: RunNames, *, over: bool) -> bool:
+        """Return whether a run reports that its facts are there. The last report of a run that is over may be lost with
+        its node."""
         try:
             progress = cards.read_progress(names)
         except DamagedError:
@@ -165,9 +166,9 @@ class PartnerChecks:
             return names.facts.exists()
         return progress is not None and progress.facts
 
-    def _compare_all(self, other: Card, names: RunNames, told: bool, *, over: bool) -> None:
+    def _compare_all(self, other: Card, names: RunNames, reported: bool, *, over: bool) -> None:
         own_facts = cards.read_facts(self._run.place.names) if self._run.progress.facts else None
-        other_facts = self._facts(names) if told else None
+        other_facts = self._facts(names) if reported else None
         comparison = self._compare(other, own_facts or _NO_FACTS, other_facts or _NO_FACTS, over=over)
         if not comparison.agrees:
             say(MARK, f"Warning: {comparison.report(*self._names(other))}", "yellow")
@@ -180,7 +181,7 @@ class PartnerChecks:
             say(MARK, line)
 
     def _facts(self, names: RunNames) -> dict[str, Any] | None:
-        """A run's facts, once the directory shows them: it has said that they are there."""
+        """Return a run's facts. It has reported that they are there, and the directory may show them later."""
         deadline_s = self._clock.monotonic_s() + self._settings.silence_s
         while (facts := cards.read_facts(names)) is None and self._clock.monotonic_s() < deadline_s:
             self._clock.sleep(_FACTS_EVERY_S)
@@ -201,8 +202,8 @@ class PartnerChecks:
         return f"this run ({self._run.card.mode})", f"the other run ({other.mode})"
 
     def _require_no_loss(self, seen: Sighting) -> None:
-        """What this run needs from where it is on is there, or will be made. It may be far beyond its start when the
-        other run is started again."""
+        """Raise if an artefact that this run will need is gone and will not be made again. This run may be far
+        beyond its start when the other run is started again."""
         kind = WRITES[seen.card.mode]
         progress, start = seen.progress, seen.card.start
         needed = self._run.progress.taken[kind]
@@ -230,7 +231,7 @@ class PartnerChecks:
         )
 
     def _step_before(self, kind: str, index: int) -> int | None:
-        """The step after which a run that needs `kind` from `index` on can be resumed, as the artefact says."""
+        """Return the step after which a run that needs `kind` from `index` on can be resumed, as the artefact says."""
         about = read_artefact_about(layout.Layout(self._run.place.root).artefact(kind, index))
         step = about.get("global_step")
         return step - 1 if type(step) is int else None

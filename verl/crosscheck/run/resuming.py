@@ -1,6 +1,6 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where in the exchange a run begins: its own checkpoints say where they were saved.
+"""Finds where in the exchange a run begins: its own checkpoints note it.
 
 Upstream's trainer resumes from `global_step_{n}` in `trainer.default_local_dir`, or from `trainer.resume_from_path`.
 Into each such folder a cross-checked run writes one small file more.
@@ -41,7 +41,7 @@ class CheckpointMark(Document, frozen=True):
 
 
 def start_of(config: Any) -> Start:
-    """Where the run of a whole configuration begins, as far as its checkpoints tell.
+    """Return where the run of a whole configuration begins, as its checkpoints say.
 
     Raises:
         DamagedError: the mark of its checkpoint is not what it should be.
@@ -59,7 +59,8 @@ def start_of(config: Any) -> Start:
 
 
 def mark_checkpoint(folder: Path, session: str, calls: int, updates: int) -> None:
-    """Write where in the exchange a run's own checkpoint is saved; before the rest of it, so that none is without.
+    """Write where in the exchange a run's own checkpoint is saved. Call it before the checkpoint is saved: a run that
+    dies in between must not leave a checkpoint without a mark.
 
     Args:
         folder: the checkpoint's; made if missing.
@@ -80,13 +81,13 @@ def mark_checkpoint(folder: Path, session: str, calls: int, updates: int) -> Non
 
 
 def own_checkpoint(config: Any, global_step: int) -> Path:
-    """The folder into which upstream's trainer saves after a step."""
+    """Return the folder into which upstream's trainer saves after a step."""
     return Path(str(config.trainer.default_local_dir)).absolute() / f"global_step_{global_step}"
 
 
 def last_step(config: Any) -> int | None:
-    """Steps of the whole run; None if that is not known. Upstream's trainer, once it has its data, writes them into the
-    actor's section, since `trainer.total_training_steps` may be left to follow from the epochs."""
+    """Return the steps of the whole run; None if that is not known. Once it has its data, upstream's trainer writes
+    them into the actor's section, since `trainer.total_training_steps` may be left to follow from the epochs."""
     for key in ("actor_rollout_ref.actor.optim.total_training_steps", "trainer.total_training_steps"):
         steps = OmegaConf.select(config, key)
         if isinstance(steps, int) and steps > 0:
@@ -98,7 +99,7 @@ def require_start(start: Start, global_step: int) -> None:
     """Return if the trainer begins after the step that was announced to the other run.
 
     Raises:
-        ResumeError: it does not.
+        ResumeError: it begins after another one.
     """
     if global_step != start.global_step:
         raise ResumeError(
@@ -109,7 +110,7 @@ def require_start(start: Start, global_step: int) -> None:
 
 
 def _resumed_folder(config: Any) -> Path | None:
-    """The checkpoint that upstream's trainer will resume from, found by upstream's rules; None if from none."""
+    """Return the checkpoint that upstream's trainer will resume from, by upstream's rules; None if it starts anew."""
     mode = OmegaConf.select(config, "trainer.resume_mode")
     if mode == "resume_path":
         path = OmegaConf.select(config, "trainer.resume_from_path")

@@ -54,14 +54,14 @@ class RolloutSkip:
         say(self.print_mark, f"Rollout skip dump path set to: {self.dumped_dir}")
 
     def path_of(self, index: int) -> Path:
-        """File of the `index`-th call."""
+        """Return the file of the `index`-th call."""
         return self.dumped_dir / f"{self._stem}_{f'N{self._n}_{index}' if self._indexed else f'_N{self._n}'}"
 
     def wrap_generate_sequences(self) -> None:
         """Route every later call of the rollout manager through the files. Doing it twice counts no call twice.
 
         Raises:
-            SettingsError: `rollout_wg` has no `generate_sequences`, and no one else wraps one.
+            SettingsError: `rollout_wg` has no `generate_sequences`, and the trainer wraps none.
         """
         if hasattr(self._rollout_wg, "generate_sequences"):
             intercept(self._rollout_wg, self)
@@ -79,10 +79,10 @@ class RolloutSkip:
         return identify_call(next(self._calls), prompts)
 
     def load(self, call: Call, prompts: DataProto) -> DataProto | None:
-        """The saved answer, or None if there is none yet.
+        """Return the saved answer, or None if there is none yet.
 
         Raises:
-            DamagedError, MismatchError: there is one, and it is damaged, foreign, or answers another call.
+            DamagedError, MismatchError: it is damaged, another user's, or answers another call.
         """
         path = self.path_of(call.index)
         if not path.exists():
@@ -116,11 +116,11 @@ class RolloutSkip:
 
 
 def _run_name(config: Any, key: str) -> str:
-    """`experiment_name` or `project_name`; a value under `data` wins, as upstream reads it there."""
+    """Return `experiment_name` or `project_name`; a value under `data` wins, as upstream reads it there."""
     value = OmegaConf.select(config, f"data.{key}")
     if value is None:
         value = OmegaConf.select(config, f"trainer.{key}")
-    # The name is one file's: a slash in it would name a folder, or one outside.
+    # A slash in the name of a file would lead into a folder, maybe outside of this one.
     return str(value if value is not None else "").replace("/", "-")
 
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""Rollouts as files: from `DataProto` to a record of the exchange and back, lossless, with the call they answer."""
+"""Rollouts as files: from `DataProto` to a record and back, without loss, with the call that they answer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KIND = "rollout"
 
 
 def identify_call(index: int, prompts: DataProto) -> Call:
-    """The call that `prompts`, a batch of B rows as given to `generate_sequences`, makes."""
+    """Return the call that `prompts`, a batch of B rows as given to `generate_sequences`, makes."""
     fields: dict[str, Any] = dict(prompts.non_tensor_batch)
     if prompts.batch is not None:
         fields.update(prompts.batch.items())
@@ -43,7 +43,7 @@ def save_rollout(
     """Publish `output`, what `call` returned for `prompts`, as the file `path`. Returns its size in bytes.
 
     With a colocated reward model, upstream's agent loop returns the columns it was given along with its own, images and
-    the random `uid` included. Such echoes are saved by name only: the reader has asked the same, and takes its own.
+    the random `uid` included. Such echoes are saved by name only: the reader has the same columns, and takes its own.
 
     Args:
         stamp: who made it, in which session; kept in `about`.
@@ -80,7 +80,7 @@ def save_rollout(
 def load_rollout(
     path: Path, prompts: DataProto, advice: str, check: Callable[[Call], object] = lambda recorded: None
 ) -> DataProto:
-    """The rollout in `path`, for the caller that asked `prompts`.
+    """Return the rollout in `path`, for a caller that has `prompts`.
 
     Args:
         advice: what to do if it cannot be used.
@@ -120,7 +120,7 @@ def load_rollout(
 
 
 def _echoed(prompts: DataProto, output: DataProto) -> list[str]:
-    """Names of the columns that `output` has from `prompts`, unchanged as far as can be told."""
+    """Return the names of the columns that `output` has from `prompts`, unchanged by their digests."""
 
     def same(name: str) -> bool:
         try:

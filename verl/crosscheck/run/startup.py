@@ -1,6 +1,7 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""What happens to a run's configuration before anything is started. Called by the entry point and by the trainer."""
+"""Validates a run's configuration and opens the exchange directory, before anything is started. Called by the entry
+point and by the trainer."""
 
 from __future__ import annotations
 
@@ -96,7 +97,7 @@ def _refuse_skip(config: Any, mode: ShareMode) -> None:
 
 
 def _require_model_in_checkpoints(config: Any, mode: ShareMode) -> None:
-    """The exchanged checkpoint is upstream's own, so it must hold the weights."""
+    """Raise unless upstream's checkpoints hold the weights: those are what is exchanged."""
     key = "load_contents" if mode is ShareMode.CKPT else "save_contents"
     full_key = f"actor_rollout_ref.actor.checkpoint.{key}"
     contents = OmegaConf.select(config, full_key)

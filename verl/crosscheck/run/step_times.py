@@ -1,6 +1,6 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where the time of a step's exchange went."""
+"""Measures where the time of a step's exchange goes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PREFIX = "share_data/"
 
 
 class StepTimes:
-    """Seconds by name, until somebody collects them."""
+    """Seconds by name, until they are collected."""
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = {}
@@ -30,12 +30,14 @@ class StepTimes:
         self.add(name, time.perf_counter() - start_s)
 
     def collect(self, suffix: str = "") -> dict[str, float]:
-        """Everything so far, or what has the suffix, under the names that the metrics have; then forget it."""
+        """Return the seconds so far, or those whose name has the suffix, under the names of the metrics; then forget
+        them."""
         names = [name for name in self._seconds if name.endswith(suffix)]
         return {f"{PREFIX}{name}": self._seconds.pop(name) for name in names}
 
     def account(self, call: Call, output: DataProto) -> None:
-        """The trainer logs a rollout's `timing` only if it is trained on; other calls' is kept for the next update."""
+        """Add the times of `call` to `output` if it is trained on: the trainer logs them then. Keep those of other
+        calls for the next update."""
         spent = self.collect("_rollout")
         spent[f"{PREFIX}identify"] = sum(self.collect("identify").values())
         if call.kind is CallKind.TRAINING:

@@ -84,7 +84,7 @@ class RayPPOTrainer(_upstream.RayPPOTrainer):
         self.actor_rollout_wg.load_checkpoint(path, None, False)
 
     def _save_shared_actor(self, path: str) -> None:
-        """Save the actor into the folder `path` through upstream's own path, and return once all of it is there."""
+        """Save the actor into the folder `path` by upstream's own function. Return once all ranks' parts are there."""
         # Arguments go by position: the two worker implementations name the first one differently.
         if self.config.actor_rollout_ref.actor.checkpoint.get("async_save", False):
             with flatten_async_save(Path(path), self.global_steps) as target:

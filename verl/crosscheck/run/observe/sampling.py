@@ -1,7 +1,7 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""How a run samples and trains, as far as its evidence cannot be read without it: limits depend on precision, a test of
-the sampling on the temperature, a test of the ends of responses on what ends one."""
+"""How a run samples and trains, as far as its evidence cannot be read without it: thresholds depend on precision, the
+test of the sampling on the temperature, the test of the ends of responses on the tokens that end one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_expe
 
 
 def sampling_of(config: Any, tokenizer: Any = None) -> tuple[dict[str, Any], dict[str, Reason]]:
-    """What `StepEvidence.sampling` holds, and what of it is missing and why. Never raises.
+    """Return what `StepEvidence.sampling` holds, and what of it is missing and why. Never raises.
 
     Args:
         config: the run's whole configuration.
@@ -65,13 +65,13 @@ def sampling_of(config: Any, tokenizer: Any = None) -> tuple[dict[str, Any], dic
 
 
 def _workers(flat: Mapping[str, Any]) -> str:
-    """Which of upstream's workers train, such as `legacy fsdp`: they do not log all metrics alike."""
+    """Return which of upstream's workers train, such as `legacy fsdp`: they do not log all metrics alike."""
     kind = "new" if new_workers(flat) else "legacy"
     return f"{kind} {str(flat.get(f'{ACTOR}.strategy')).replace('fsdp2', 'fsdp')}"
 
 
 def _no_room(flat: Mapping[str, Any]) -> Reason | None:
-    """Why responses may end below their length limit: long prompts leave them less room. None if there is enough."""
+    """Return why long prompts may leave responses less room than their length limit; None if there is enough."""
     names = (f"{ROLLOUT}.max_model_len", f"{ROLLOUT}.prompt_length", f"{ROLLOUT}.response_length")
     room, prompt, response = (flat.get(name) for name in names)
     if not (isinstance(room, int) and isinstance(prompt, int) and isinstance(response, int)):
@@ -82,7 +82,7 @@ def _no_room(flat: Mapping[str, Any]) -> Reason | None:
 
 
 def _dtype(value: Any) -> str:
-    """Torch's name of a precision; upstream's default where none is said."""
+    """Return torch's name of a precision; upstream's default where none is set."""
     try:
         return str(PrecisionType.to_dtype(value or "bfloat16")).removeprefix("torch.")
     except (RuntimeError, ValueError, TypeError):
@@ -90,7 +90,7 @@ def _dtype(value: Any) -> str:
 
 
 def _has_experts(model: Mapping[str, Any]) -> bool:
-    """Whether a model's configuration, or a part of it, has several experts."""
+    """Return whether a model's configuration, or a part of it, has several experts."""
     for key, value in model.items():
         if key in EXPERTS and isinstance(value, int) and value > 1:
             return True
@@ -100,7 +100,7 @@ def _has_experts(model: Mapping[str, Any]) -> bool:
 
 
 def _stop_token_ids(flat: Mapping[str, Any], tokenizer: Any, model: Mapping[str, Any]) -> set[int]:
-    """Tokens that end a response, by tokenizer, model and generation configuration together, as engines take them."""
+    """Return the tokens that end a response: those of tokenizer, model and generation configuration, as engines do."""
     found: set[int] = set()
     file = Path(str(flat.get("actor_rollout_ref.model.path"))).expanduser() / "generation_config.json"
     try:
