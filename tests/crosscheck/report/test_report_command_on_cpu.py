@@ -211,3 +211,14 @@ def test_other_commands_import_nothing_of_it():
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.splitlines()[-1] == "[]"
+
+
+def test_its_modules_import_neither_torch_nor_matplotlib():
+    code = (
+        "import sys; from _verl_overlay.command import _put_light_package_in_place as light; light()\n"
+        "import verl.crosscheck.report.load, verl.crosscheck.report.page, verl.crosscheck.report.text\n"
+        "import verl.crosscheck.report.worst_rows, verl.crosscheck.diagnosis.compare\n"
+        "print(sorted({'torch', 'matplotlib', 'ray'} & sys.modules.keys()))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.splitlines()[-1] == "[]"

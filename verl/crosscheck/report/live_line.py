@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One line a step for the log of the run in mode `ckpt`: what agrees, what does not, by how much against which limit.
 
-Imports neither jinja2 nor matplotlib: a training run calls it.
+Imports no jinja2: a training run calls it.
 """
 
 from __future__ import annotations

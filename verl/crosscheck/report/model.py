@@ -1,6 +1,6 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""All that a report shows, as plain data: read by `gathered`, shown by `page`, `text` and `as_json`.
+"""All that a report shows, as plain data: read by `load`, shown by `page`, `text` and `as_json`.
 
 A is the suspect run, B the healthy one. In scenario 1 run A is the sampler (mode `ckpt`), in scenario 2 the taker (mode
 `rollout`).

@@ -62,7 +62,7 @@ def _ours(text: str) -> Markup:
 
 
 def _with_drawings(facts: dict[str, Any]) -> dict[str, Any]:
-    """Mark the drawings as made here; matplotlib escapes the names in them."""
+    """Mark the drawings as made here; `charts` escapes the names in them."""
     for each in (*facts["beyond"], *facts["within"], *facts["outcomes"], *filter(None, [facts["changes"]])):
         each["svg"] = _ours(each["svg"])
     return facts

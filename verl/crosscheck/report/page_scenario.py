@@ -12,8 +12,8 @@ from typing import Any
 
 from verl.crosscheck.diagnosis.assess import strength
 from verl.crosscheck.diagnosis.findings import Aspect, Finding, State, StepComparison
+from verl.crosscheck.report.charts import MAX_POINTS, layers_chart, outcome_chart, quantity_chart
 from verl.crosscheck.report.model import Cell, Control, Report, RunSummary, Scenario, cell
-from verl.crosscheck.report.plots import layers_plot, outcome_plot, quantity_plot
 from verl.crosscheck.report.texts.texts import Texts
 from verl.crosscheck.report.verdict_texts import SIGNS, bound
 from verl.crosscheck.text import NOTHING, number
@@ -25,7 +25,11 @@ _DENSE_STEPS = 40
 """From so many steps on the strip's columns are narrow."""
 _STRIP_LABELS = 20
 """About so many columns of a strip are numbered."""
+_STRIP_COLUMNS = 120
+"""Of more steps, several share a column."""
 _WORST_TENSORS = 12
+_PROBLEMS = 50
+"""Files that could not be used, of which the page lists so many."""
 
 Facts = dict[str, Any]
 
@@ -33,13 +37,16 @@ Facts = dict[str, Any]
 def scenario_facts(scenario: Scenario, report: Report, texts: Texts) -> Facts:
     """All that is shown of a scenario."""
     beyond, within, zero = _plots(scenario, report.control, texts)
+    columns = _columns(scenario.steps)
     return {
         "number": scenario.number,
         "title": texts.label(f"scenario_{scenario.number}"),
         "recomputed": _recomputed(scenario, texts),
-        "dense": len(scenario.steps) > _DENSE_STEPS,
-        "strip_steps": _strip_steps(scenario.steps, report.verdict.first_step),
-        "strip": [_strip_line(scenario, aspect, texts) for aspect in scenario.aspects],
+        "dense": len(columns) > _DENSE_STEPS,
+        "column": _column(columns, texts),
+        "thinned": texts.label("thinned", count=MAX_POINTS) if len(scenario.steps) > MAX_POINTS else "",
+        "strip_steps": _strip_steps(columns, report.verdict.first_step),
+        "strip": [_strip_line(scenario, columns, aspect, texts) for aspect in scenario.aspects],
         "beyond": beyond,
         "within": within,
         "zero": zero,
@@ -49,7 +56,8 @@ def scenario_facts(scenario: Scenario, report: Report, texts: Texts) -> Facts:
         "where": f"{scenario.directory}, {texts.label('session', number=scenario.session)}",
         "run_names": [texts.label("suspect" if run.letter == "A" else "healthy") for run in scenario.runs],
         "run_rows": list(_run_rows(scenario.runs, texts)),
-        "problems": sorted(scenario.problems.items()),
+        "problems": sorted(scenario.problems.items())[:_PROBLEMS],
+        "more_problems": max(0, len(scenario.problems) - _PROBLEMS),
     }
 
 
@@ -59,28 +67,56 @@ def _recomputed(scenario: Scenario, texts: Texts) -> str:
     return texts.label("recomputed_some", count=scenario.recomputed, steps=len(scenario.steps))
 
 
-def _strip_steps(steps: Sequence[StepComparison], first: int | None) -> list[Facts]:
-    """Headings of the columns: some of the steps, and the first at fault."""
-    every = max(1, math.ceil(len(steps) / _STRIP_LABELS))
-    at_fault = next((at for at, step in enumerate(steps) if step.global_step == first), None)
+def _columns(steps: Sequence[StepComparison]) -> list[Sequence[StepComparison]]:
+    """Return the steps of each column of the strip, at most `_STRIP_COLUMNS` columns."""
+    each = max(1, math.ceil(len(steps) / _STRIP_COLUMNS))
+    return [steps[start : start + each] for start in range(0, len(steps), each)]
+
+
+def _column(columns: Sequence[Sequence[StepComparison]], texts: Texts) -> str:
+    """Return what a column stands for."""
+    most = max(map(len, columns), default=1)
+    return texts.label("strip_each") if most == 1 else texts.label("strip_several", count=most)
+
+
+def _strip_steps(columns: Sequence[Sequence[StepComparison]], first: int | None) -> list[Facts]:
+    """Return the headings of the columns: some of the steps, and the first at fault."""
+    every = max(1, math.ceil(len(columns) / _STRIP_LABELS))
+    at_fault = next((at for at, steps in enumerate(columns) if any(step.global_step == first for step in steps)), None)
     near = range(at_fault - every + 1, at_fault + every) if at_fault is not None and every > 1 else ()
     return [
         {
-            "text": str(step.global_step) if at == at_fault or (at % every == 0 and at not in near) else "",
+            "text": _heading(steps, first if at == at_fault else None)
+            if at == at_fault or (at % every == 0 and at not in near)
+            else "",
             "first": at == at_fault,
         }
-        for at, step in enumerate(steps)
+        for at, steps in enumerate(columns)
     ]
 
 
-def _strip_line(scenario: Scenario, aspect: Aspect, texts: Texts) -> Facts:
+def _heading(steps: Sequence[StepComparison], first: int | None) -> str:
+    return str(steps[0].global_step if first is None else first)
+
+
+def _strip_line(scenario: Scenario, columns: Sequence[Sequence[StepComparison]], aspect: Aspect, texts: Texts) -> Facts:
     named = texts.aspect(aspect, scenario.number)
     cells = []
-    for step in scenario.steps:
-        kind = cell(step, aspect)
-        tip = f"{texts.label('step_n', step=step.global_step)}: {texts.cells[kind]}"
-        cells.append((kind.value, tip, CELL_SIGNS[kind]))
+    for steps in columns:
+        kind = _kind({cell(step, aspect) for step in steps})
+        where = texts.label("step_n", step=steps[0].global_step)
+        if len(steps) > 1:
+            span = texts.label("span", first=steps[0].global_step, last=steps[-1].global_step)
+            where = texts.label("steps_listed", steps=span)
+        cells.append((kind.value, texts.label("of", whole=where, part=texts.cells[kind]), CELL_SIGNS[kind]))
     return {"name": named.name, "meaning": named.meaning, "cells": cells}
+
+
+def _kind(kinds: set[Cell]) -> Cell:
+    """Return what a column shows: that it differs if one of its steps does, and agreement only without a gap."""
+    if len(kinds) == 1:
+        return next(iter(kinds))
+    return Cell.DIFFER if Cell.DIFFER in kinds else Cell.PARTLY
 
 
 def cell_legend(texts: Texts) -> list[tuple[str, str, str]]:
@@ -93,7 +129,7 @@ def _plots(scenario: Scenario, control: Control | None, texts: Texts) -> tuple[l
     aspects; and the names of those that are 0 in every step, which need no picture."""
     drawn: list[tuple[float, Facts]] = []
     zero: dict[str, list[str]] = {}
-    for at, ((aspect, quantity), points) in enumerate(scenario.series().items()):
+    for (aspect, quantity), points in scenario.series().items():
         judged = [each for _, each in points if each.value is not None and each.limit is not None]
         worst = max((strength(each) for _, each in points if each.state is State.DIFFER), default=0.0)
         if not judged and not worst:
@@ -107,7 +143,7 @@ def _plots(scenario: Scenario, control: Control | None, texts: Texts) -> tuple[l
             "meaning": named.meaning,
             "under": f"{under} \u00b7 {bound(points[-1][1], texts)}",
             "differs": worst > 0,
-            "svg": quantity_plot(f"q{scenario.number}-{at}", points, _floor(control, aspect, quantity)),
+            "svg": quantity_chart(points, _floor(control, aspect, quantity)),
         }
         drawn.append((worst, facts))
     beyond = sorted((each for each in drawn if each[0] > 0), key=lambda each: -each[0])
@@ -144,7 +180,7 @@ def _changes(scenario: Scenario, texts: Texts) -> Facts | None:
     return {
         "equal": all(value == 0 for value in found.by_layer.values()),
         "step": texts.label("changes_step", step=found.global_step),
-        "svg": layers_plot(f"c{scenario.number}", found.by_layer, limit),
+        "svg": layers_chart(found.by_layer, limit),
         "over": any(over),
         "worst": [
             (name, number(value), round(100 * min(value, largest) / largest, 1) if value == value else 100, each_over)
@@ -155,14 +191,14 @@ def _changes(scenario: Scenario, texts: Texts) -> Facts | None:
 
 def _outcomes(scenario: Scenario, texts: Texts) -> Iterator[Facts]:
     names = dict.fromkeys(name for step in scenario.steps for name in step.outcomes)
-    for at, name in enumerate(names):
+    for name in names:
         points = []
         for step in scenario.steps:
             sampler, taker = step.outcomes.get(name, (None, None))
             a, b = (sampler, taker) if scenario.number == 1 else (taker, sampler)
             points.append((step.global_step, a, b))
         if any(value is not None for _, *pair in points for value in pair):
-            svg = outcome_plot(f"o{scenario.number}-{at}", points)
+            svg = outcome_chart(points)
             yield {"name": texts.outcome(name), "meaning": "", "under": name, "differs": False, "svg": svg}
 
 
