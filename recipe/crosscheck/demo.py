@@ -37,7 +37,7 @@ from recipe.crosscheck.faults import plan
 from recipe.crosscheck.faults.catalogue import CATALOGUE
 from recipe.crosscheck.ledger import LedgerStep, exchange_s
 from verl.crosscheck import installation
-from verl.crosscheck.pair.signals import Signals
+from verl.crosscheck.pair.play import Signals
 from verl.crosscheck.report.as_json import EXIT_STATUS
 
 MODES = {1: {"a": "ckpt", "b": "rollout"}, 2: {"a": "rollout", "b": "ckpt"}}

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from verl.crosscheck.cli.terminal import expanded, reported
+from verl.crosscheck.cli.terminal import console, expanded, reported
 
 _VARIABLE = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 
@@ -129,9 +129,10 @@ def run(
     is no report; 2 wrong usage; 130 after Ctrl-C.
     """
     # Later, since other commands need neither psutil nor these, and since they use the facts of `status`.
+    from verl.crosscheck.cli.run_view import RunView, commands_view
     from verl.crosscheck.pair.commands import parse
     from verl.crosscheck.pair.plan import PairRequest
-    from verl.crosscheck.pair.play import play, print_commands
+    from verl.crosscheck.pair.play import play
     from verl.crosscheck.pair.watch import TimeLimits
 
     a, b = parse(a_text, "--a"), parse(b_text, "--b")
@@ -139,7 +140,9 @@ def run(
         raise click.UsageError("--two-sites needs --dir: a directory that both sites reach under the same path.")
     place = Path.cwd() / (root or time.strftime("crosscheck-%Y%m%d-%H%M%S"))
     request = PairRequest(a, b, a_env, b_env, scenarios, steps, place, Path.cwd() / (out or place), control)
+    terminal = console()
     if two_sites:
-        print_commands(request, lang)
+        for part in commands_view(request, lang):
+            terminal.print(part, soft_wrap=True)
         return
-    raise SystemExit(play(request, TimeLimits(grace_s, stall_s, total_s), lang))
+    raise SystemExit(play(request, TimeLimits(grace_s, stall_s, total_s), lang, RunView(terminal)))

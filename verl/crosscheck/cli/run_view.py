@@ -4,9 +4,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from rich.console import Console, Group, RenderableType
+from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
@@ -14,12 +18,75 @@ from verl.crosscheck.cli.status_view import STYLES, doing, step
 from verl.crosscheck.cli.terminal import data
 from verl.crosscheck.inspection.run_state import RunState, WatchedRun
 from verl.crosscheck.pair.log_tail import last_words
-from verl.crosscheck.pair.plan import PairPlan, Side
+from verl.crosscheck.pair.plan import PairPlan, PairRequest, Side, pairs, report_arguments, script, warnings
+from verl.crosscheck.pair.play import PairView
 from verl.crosscheck.pair.watch import PairOutcome, PairSight
-from verl.crosscheck.text import duration
+from verl.crosscheck.text import count, duration
 
 LINE_EVERY_S = 60.0
 """Longest time without a line, where lines are printed."""
+
+
+class RunView(PairView):
+    """Shows pairs on a terminal, a page that is drawn anew; or as lines in a pipe or a file."""
+
+    def __init__(self, out: Console) -> None:
+        self._out = out
+
+    def warn(self, warning: str) -> None:
+        self._out.print(data(f"Warning: {warning}", "yellow"))
+
+    def begin(self, pair: PairPlan, number: int, total: int) -> None:
+        self._print(*heading(pair, number, total))
+
+    @contextmanager
+    def watching(self, pair: PairPlan) -> Iterator[Callable[[PairSight], object]]:
+        if not self._out.is_terminal:
+            yield Lines(self._out, pair).show
+            return
+        try:
+            with Live(console=self._out, auto_refresh=False, transient=True, vertical_overflow="crop") as live:
+                yield lambda sight: live.update(page(pair, sight), refresh=True)
+        finally:
+            with suppress(OSError):
+                self._out.show_cursor()
+
+    def end_runs(self) -> None:
+        self._print(Text("Ending both runs ...", "dim"))
+
+    def end(self, outcome: PairOutcome) -> None:
+        self._print(*ending(outcome), Text())
+
+    def interrupted(self, root: Path) -> None:
+        self._print(Text(f"Interrupted. Both runs have ended; what they left is in {root}.", "yellow"))
+
+    def not_started(self, number: int) -> None:
+        self._print(data(f"{count(number, 'pair')} of runs not started, because of that.", "yellow"))
+
+    def no_report(self) -> None:
+        self._print(data("No report: no update of two runs was compared.", "yellow"))
+
+    def _print(self, *parts: RenderableType) -> None:
+        """Print, unless the terminal is gone."""
+        with suppress(OSError):
+            for part in parts:
+                self._out.print(part, soft_wrap=True)
+
+
+def commands_view(request: PairRequest, language: str) -> Iterator[RenderableType]:
+    """What a person types at each of two sites, and where the report is made."""
+    for warning in warnings(request, {}, local=False):
+        yield data(f"# Warning: {warning}", "yellow")
+    planned = pairs(request)
+    for pair in planned:
+        yield data(f"# {pair.title}: {pair.question}", "bold")
+        yield data("# Start both at about the same time; each waits for the other.")
+        for side in pair.sides:
+            yield data(f"\n# {side.label}", "bold")
+            yield data(script(side, side.overrides))
+        yield data(f"\n# To look on: verl-crosscheck status {shlex.quote(str(pair.exchange))} --watch\n")
+    yield data("# When all have ended, where the directory is within reach", "bold")
+    yield data(shlex.join(["verl-crosscheck", *report_arguments(request, planned, language)]))
 
 
 def page(pair: PairPlan, sight: PairSight) -> RenderableType:
@@ -47,13 +114,13 @@ class Lines:
 
     def __init__(self, out: Console, pair: PairPlan) -> None:
         self._out, self._pair = out, pair
-        self._told: object = None
-        self._told_s = 0.0
+        self._shown: object = None
+        self._shown_s = 0.0
 
     def show(self, sight: PairSight) -> None:
         now = [(state, run.global_step) for run, (state, _) in zip(sight.runs, _states(sight), strict=True)]
-        if now != self._told or sight.elapsed_s - self._told_s >= LINE_EVERY_S:
-            self._told, self._told_s = now, sight.elapsed_s
+        if now != self._shown or sight.elapsed_s - self._shown_s >= LINE_EVERY_S:
+            self._shown, self._shown_s = now, sight.elapsed_s
             both = zip(self._pair.sides, sight.runs, _states(sight), strict=True)
             parts = [f"{side.label} ({side.mode}) {_in_words(run, state)}" for side, run, (state, _) in both]
             self._out.print(data(f"{_stopwatch(sight.elapsed_s):>8}  {'; '.join(parts)}"), soft_wrap=True)

@@ -13,18 +13,19 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from verl.crosscheck.errors import SettingsError
 from verl.crosscheck.overrides import assignment
-from verl.crosscheck.pair.commands import TrainingCommand
+from verl.crosscheck.pair.commands import TrainingCommand, doubts
 
 MODES: Mapping[int, tuple[str, str]] = {1: ("ckpt", "rollout"), 2: ("rollout", "ckpt")}
 """By scenario: `trainer.share_data` of A and of B."""
 
 _DEVICES = re.compile(r"[A-Z_]*VISIBLE_DEVICES")
+_DEVICE_FILES = ("nvidia0", "davinci0")
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,8 @@ class Side:
         name: `a` or `b`; in a control both are B.
         env: variables for it alone.
         folder: where its own files go.
-        overrides: what is appended to its command.
+        overrides: what is appended to its command; the first one tells a training that they reached it.
+        cwd: folder that it is started in; the caller's if None.
     """
 
     name: str
@@ -73,6 +75,7 @@ class Side:
     env: Mapping[str, str]
     folder: Path
     overrides: tuple[str, ...]
+    cwd: Path | None = None
 
     @property
     def log(self) -> Path:
@@ -150,6 +153,41 @@ def shared_devices(pair: PairPlan, inherited: Mapping[str, str]) -> str:
             common = sorted(set(one.split(",")) & set(other.split(",")))
             return f"{name}={','.join(common)}" if common else ""
     return "all of them"
+
+
+def warnings(request: PairRequest, inherited: Mapping[str, str], *, local: bool) -> Iterator[str]:
+    """What may go wrong with a request; sentences.
+
+    Args:
+        inherited: environment that all runs have.
+        local: whether both runs are of this host, and could want the same devices.
+    """
+    for command in (request.a, request.b):
+        yield from doubts(command)
+    if not local or not any(Path("/dev", name).exists() for name in _DEVICE_FILES):
+        return
+    for pair in pairs(request):
+        if shared := shared_devices(pair, inherited):
+            yield (
+                f"{pair.title}: both runs see the same devices ({shared}). If there are not enough for both, "
+                "share them out with --a-env and --b-env, such as --a-env CUDA_VISIBLE_DEVICES=0,1 (Ascend: "
+                "ASCEND_RT_VISIBLE_DEVICES)."
+            )
+            return
+
+
+def report_arguments(request: PairRequest, compared: Sequence[PairPlan], language: str) -> list[str]:
+    """Arguments of `verl-crosscheck` that make the report of these pairs."""
+    directories = {pair.scenario: str(pair.exchange) for pair in compared if pair.scenario is not None}
+    control = [str(pair.exchange) for pair in compared if pair.scenario is None]
+    return [
+        "report",
+        *(directories[number] for number in sorted(directories)),
+        *(["--scenario", "2"] if list(directories) == [2] else []),
+        *(each for directory in control for each in ("--control", directory)),
+        *("--output", str(request.report)),
+        *("--lang", language),
+    ]
 
 
 def _scenario(request: PairRequest, number: int) -> PairPlan:

@@ -133,7 +133,7 @@ class TrainingRun:
 
 
 def start(side: Side, inherited: Mapping[str, str] | None = None) -> TrainingRun:
-    """Start a run of this host, in the current folder.
+    """Start a run of this host.
 
     Args:
         inherited: environment to start from; this process's if None.
@@ -153,6 +153,7 @@ def start(side: Side, inherited: Mapping[str, str] | None = None) -> TrainingRun
     with side.log.open("wb") as log:
         process = subprocess.Popen(
             side.command.argv(overrides),
+            cwd=side.cwd,
             env=env,
             stdin=subprocess.DEVNULL,
             stdout=log,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from verl.crosscheck.clock import Clock
@@ -92,16 +92,20 @@ class PairOutcome:
         error: the line that names what went wrong in it; may be empty.
         tail: the last lines of its log.
         compared: whether the exchange holds an update of both, so that a report can say something.
+        codes: exit status of each run, in the order of the sides; None for one that had to be ended.
+        runs: each run as the exchange last showed it.
     """
 
     pair: PairPlan
     ok: bool
     words: str
     elapsed_s: float
+    codes: tuple[int | None, int | None]
+    runs: tuple[WatchedRun, WatchedRun]
+    compared: bool
     cause: Side | None = None
     error: str = ""
     tail: tuple[str, ...] = ()
-    compared: bool = False
 
 
 @dataclass
@@ -215,7 +219,7 @@ def conclude(pair: PairPlan, sight: PairSight) -> PairOutcome:
             words = f"{side.label} ended after {done} of {pair.steps} steps, and no error was told"
             return _outcome(pair, sight, words, which)
     words = f"both runs finished {pair.steps} step{'' if pair.steps == 1 else 's'}"
-    return PairOutcome(pair, True, words, sight.elapsed_s, compared=_compared(sight))
+    return _outcome(pair, sight, words, None, ok=True)
 
 
 def _suspects(sight: PairSight) -> list[int]:
@@ -249,22 +253,14 @@ def _passing_on(side: Side) -> str:
     return f"{side.command.option} must hand the overrides at its end on to verl.trainer.main_ppo of this fork"
 
 
-def _outcome(pair: PairPlan, sight: PairSight, words: str, which: int | None) -> PairOutcome:
-    side = None if which is None else pair.sides[which]
-    if side is None or which is None:
-        return PairOutcome(pair, False, words, sight.elapsed_s, compared=_compared(sight))
-    run = sight.runs[which]
-    told = f"{run.error}: {run.message}" if run.error else ""
-    return PairOutcome(
-        pair,
-        False,
-        words,
-        sight.elapsed_s,
-        cause=side,
-        error=told or error_line(side.log),
-        tail=tuple(last_lines(side.log, _TAIL_LINES)),
-        compared=_compared(sight),
-    )
+def _outcome(pair: PairPlan, sight: PairSight, words: str, which: int | None, *, ok: bool = False) -> PairOutcome:
+    outcome = PairOutcome(pair, ok, words, sight.elapsed_s, sight.codes, sight.runs, _compared(sight))
+    if which is None:
+        return outcome
+    run, side = sight.runs[which], pair.sides[which]
+    reported = f"{run.error}: {run.message}" if run.error else ""
+    tail = tuple(last_lines(side.log, _TAIL_LINES))
+    return replace(outcome, cause=side, error=reported or error_line(side.log), tail=tail)
 
 
 def _compared(sight: PairSight) -> bool:
