@@ -16,6 +16,7 @@ import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -39,6 +40,7 @@ from verl.crosscheck.run.acceptance import require_same_update
 from verl.crosscheck.run.indexing import CallIndex
 from verl.crosscheck.run.resuming import CheckpointMark
 from verl.crosscheck.run.rollouts import identify_call, load_rollout, save_rollout
+from verl.crosscheck.settings import ShareMode
 from verl.utils.share_data import ShareDataTest
 
 PATIENCE_S = 5
@@ -84,7 +86,19 @@ def _run_files(folder: Path) -> list[Kind]:
     names = RunNames(folder)
     start = Start(2, 3, 2, "s" * 16)
     card = Card(
-        "r" * 16, "s" * 16, "ckpt", "host", {"pid": 1}, "now", {"verl": "0.7.1"}, "cpu", 2, "fsdp2", start, 0, {"a": 1}
+        "r" * 16,
+        "s" * 16,
+        ShareMode.CKPT,
+        "host",
+        {"pid": 1},
+        "now",
+        {"verl": "0.7.1"},
+        "cpu",
+        2,
+        "fsdp2",
+        start,
+        0,
+        {"a": 1},
     )
     cards.write_card(names, card)
     cards.write_facts(names, {"model": {"layers": 2}})
@@ -176,7 +190,9 @@ def damages(kind: Kind, lengths: int = LENGTHS) -> Iterator[tuple[str, Damage]]:
 
 
 def _json_damages(kind: type[Document], document: dict[str, Any]) -> Iterator[tuple[str, Damage]]:
-    fields = {each.encode_name: _types(each.type) for each in msgspec.inspect.type_info(kind).fields}
+    info = msgspec.inspect.type_info(kind)
+    assert isinstance(info, msgspec.inspect.StructType)
+    fields = {each.encode_name: _types(each.type) for each in info.fields}
     for version in (0, 2, "1", 1.0, True, None):
         yield f"schema version {version!r}", changed(schema_version=version)
     for schema in ("verl-crosscheck/other", "", None, 3):
@@ -240,6 +256,14 @@ def _contents(text: str) -> dict[str, bytes]:
     }
 
 
+NO_COUNTS: tuple[Any, ...] = (None, True, "1", 1.5, [])
+NO_TEXTS: tuple[Any, ...] = (1, True, [], {})
+
+
+def _set(name: str, value: Any, document: dict[str, Any]) -> None:
+    document[name] = value
+
+
 def _card_damages() -> dict[str, Damage]:
     def start(**changes: Any) -> Damage:
         return lambda path: _edit(path, lambda data: data["start"].update(changes))
@@ -247,15 +271,15 @@ def _card_damages() -> dict[str, Damage]:
     found = {f"start without {name}": _nested("start", name) for name in ("global_step", "calls", "updates", "session")}
     found["unknown mode"] = changed(mode="both")
     for name in ("global_step", "calls", "updates"):
-        found |= {f"start.{name} is {value!r}": start(**{name: value}) for value in (None, True, "1", 1.5, [], -1)}
-    return found | {f"start.session is {value!r}": start(session=value) for value in (1, True, [], {})}
+        found |= {f"start.{name} is {value!r}": start(**{name: value}) for value in (*NO_COUNTS, -1)}
+    return found | {f"start.session is {value!r}": start(session=value) for value in NO_TEXTS}
 
 
 def _counts_damages() -> dict[str, Damage]:
     return {
         f"{name} counts {value!r}": changed(**{name: {"ckpt": value}})
         for name in ("published", "taken")
-        for value in (None, True, "1", 1.5, [], {}, -1)
+        for value in (*NO_COUNTS, {}, -1)
     }
 
 
@@ -279,7 +303,7 @@ def _manifest_damages() -> dict[str, Damage]:
         return lambda path: _edit(path, lambda data: change(data["files"]))
 
     first = toy.shard_names()[0]
-    found = {f"size {value!r}": files(lambda f, v=value: f.update({first: v})) for value in (*VALUES, 0, 2**70)}
+    found = {f"size {value!r}": files(partial(_set, first, value)) for value in (*VALUES, 0, 2**70)}
     for name in (
         "/etc/passwd",
         "../x",
@@ -292,7 +316,7 @@ def _manifest_damages() -> dict[str, Damage]:
         "./" + first,
         "a//b",
     ):
-        found[f"lists {name!r}"] = files(lambda f, n=name: f.update({n: 3}))
+        found[f"lists {name!r}"] = files(partial(_set, name, 3))
     found["lists nothing"] = changed(files={})
     found["does not list a file"] = files(lambda f: f.pop(first))
     found["of another update"] = lambda path: _edit(path, lambda data: data["about"].update(index=1))

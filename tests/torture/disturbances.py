@@ -154,11 +154,13 @@ def sleep(duration_s: float) -> Callable[[], object]:
 
 def jumping_clock() -> None:
     """The wall clock of this process jumps by years at every look; the monotonic one does not."""
-    real, looks = time.time, [0]
+    real: Callable[[], float] = time.time
+    looks = [0]
 
     def jumping() -> float:
         looks[0] += 1
-        return real() + (-1) ** looks[0] * 1e8 * (looks[0] % 7)
+        sign = -1 if looks[0] % 2 else 1
+        return real() + sign * 1e8 * (looks[0] % 7)
 
     time.time = jumping
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from omegaconf import OmegaConf
 from tensordict import TensorDict
@@ -216,7 +217,7 @@ def prompts(texts: list[str], step: int, kind: str) -> DataProto:
     return DataProto(batch=None, non_tensor_batch={"raw_prompt": rows}, meta_info=meta_info)
 
 
-def column(values: list[Any]) -> np.ndarray:
+def column(values: list[Any]) -> npt.NDArray[np.object_]:
     array = np.empty(len(values), dtype=object)
     array[:] = values
     return array

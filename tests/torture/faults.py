@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -177,7 +178,7 @@ def _failing(setting: KillSetting, mode: str, point: str, code: int) -> Callable
 
 def short_writes(setting: KillSetting) -> list[InjectedFault]:
     return [
-        InjectedFault("short writes", mode, lambda mode=mode: disturbed(setting, mode, ShortWrites(), course=VALIDATED))
+        InjectedFault("short writes", mode, partial(disturbed, setting, mode, ShortWrites(), course=VALIDATED))
         for mode in MODES
     ]
 
@@ -188,7 +189,7 @@ def full_disks(setting: KillSetting) -> list[InjectedFault]:
         InjectedFault(
             "full disk",
             f"{mode} with {free_bytes} bytes left",
-            lambda mode=mode, n=free_bytes: disturbed(setting, mode, FullDisk(2, n), mute=True),
+            partial(disturbed, setting, mode, FullDisk(2, free_bytes), mute=True),
         )
         for mode in MODES
         for free_bytes in (0, 1, 700, 3000, 9000)
@@ -202,7 +203,8 @@ def errors_of_the_trainer(setting: KillSetting) -> list[InjectedFault]:
         InjectedFault(
             "error of the trainer",
             f"{mode} in {what}",
-            lambda mode=mode, what=what: disturbed(
+            partial(
+                disturbed,
                 setting,
                 mode,
                 Trouble(what, 3, disturbances.fail(f"boom in {what}")),
@@ -245,23 +247,30 @@ def worlds(setting: KillSetting) -> list[InjectedFault]:
         ),
     ]
     for what in ("load", "train", "generate"):
-        slow = lambda mode, what=what: Trouble(what, 3, disturbances.sleep(1.5))  # noqa: E731
-        faults.append(InjectedFault("slow reader", what, lambda slow=slow: together(setting, slow)))
+        faults.append(InjectedFault("slow reader", what, partial(together, setting, partial(_slow, what))))
     for refetched in (True, False):
-        old = lambda mode, r=refetched: OldListings(60.0, scaled(), refetched=r)  # noqa: E731
+        old = partial(_old_listings, refetched)
         name = "own changes refetch" if refetched else "own changes are put in"
         faults.append(
-            InjectedFault("listing lags 60 s", name, lambda old=old: together(setting, old, course=COURSE, fast=True))
+            InjectedFault("listing lags 60 s", name, partial(together, setting, old, course=COURSE, fast=True))
         )
         for mode in MODES:
             faults.append(
                 InjectedFault(
                     "listing lags 60 s",
                     f"{name}, {mode} begins while the other does",
-                    lambda mode=mode, r=refetched: race_with_old_listing(setting, mode, refetched=r),
+                    partial(race_with_old_listing, setting, mode, refetched=refetched),
                 )
             )
     return faults
+
+
+def _slow(what: str, mode: str) -> Trouble:
+    return Trouble(what, 3, disturbances.sleep(1.5))
+
+
+def _old_listings(refetched: bool, mode: str) -> OldListings:
+    return OldListings(60.0, scaled(), refetched=refetched)
 
 
 class _StoppedBeforeItsPlace(OldListings):
@@ -330,16 +339,16 @@ def zombie(setting: KillSetting, mode: str, point: str) -> Problems:
     """A run of another host is stopped, given up, replaced, and comes back: it must end, and change nothing."""
     patient, brisk = {"share_data_silence_s": 3600.0}, {"share_data_silence_s": 15.0}
     with new_pair(COURSE, setting.scratch, template=setting.template, settings=patient) as pair:
-        other_host = {"clock": scaled, "setup": disturbances.on_another_host}
-        first = pair.start(mode, PausedAt(point), **other_host)
-        survivor = pair.start(OTHER[mode], **other_host)
+        elsewhere = partial(pair.start, clock=scaled, setup=disturbances.on_another_host)
+        first = elsewhere(mode, PausedAt(point))
+        survivor = elsewhere(OTHER[mode])
         wait_until(lambda: is_stopped(first))
         if first.poll() is not None:
             survivor.kill()
             return [f"never came to {point}", pair.tail()]
         before = pair.claims()
         pair.settings = brisk
-        second = pair.start(mode, **other_host, outcome="second.json")
+        second = elsewhere(mode, outcome="second.json")
         wait_until(lambda: pair.claims() > before)
         first.signal(signal.SIGCONT)
         problems = [] if wait_for([first, second, survivor]) else ["hung"]
@@ -398,13 +407,11 @@ def peers(setting: KillSetting) -> list[InjectedFault]:
     faults = []
     for mode in MODES:
         faults += [
-            InjectedFault(
-                "stopped, shorter than silence", mode, lambda m=mode: stopped_for(setting, m, 2.0, fast=False)
-            ),
-            InjectedFault("stopped, longer than silence", mode, lambda m=mode: stopped_for(setting, m, 5.0, fast=True)),
-            InjectedFault("killed for good", mode, lambda m=mode: gone(setting, m)),
-            InjectedFault("no heartbeat", mode, lambda m=mode: no_heartbeat(setting, m)),
-            InjectedFault("no word on the end", mode, lambda m=mode: no_word_on_the_end(setting, m)),
+            InjectedFault("stopped, shorter than silence", mode, partial(stopped_for, setting, mode, 2.0, fast=False)),
+            InjectedFault("stopped, longer than silence", mode, partial(stopped_for, setting, mode, 5.0, fast=True)),
+            InjectedFault("killed for good", mode, partial(gone, setting, mode)),
+            InjectedFault("no heartbeat", mode, partial(no_heartbeat, setting, mode)),
+            InjectedFault("no word on the end", mode, partial(no_word_on_the_end, setting, mode)),
         ]
     for mode, what in (
         ("ckpt", "generate"),
@@ -414,13 +421,11 @@ def peers(setting: KillSetting) -> list[InjectedFault]:
         ("rollout", "save"),
     ):
         faults.append(
-            InjectedFault(
-                "deleted directory", f"{mode} in {what}", lambda m=mode, w=what: deleted_directory(setting, m, w)
-            )
+            InjectedFault("deleted directory", f"{mode} in {what}", partial(deleted_directory, setting, mode, what))
         )
     for mode in MODES:
         for point in _zombie_points(points_of(mode, COURSE, setting), ZOMBIES[mode]):
-            faults.append(InjectedFault("zombie", f"{mode} at {point}", lambda m=mode, p=point: zombie(setting, m, p)))
+            faults.append(InjectedFault("zombie", f"{mode} at {point}", partial(zombie, setting, mode, point)))
     return faults
 
 
@@ -488,9 +493,7 @@ def can_mount(scratch: Path) -> str:
 
 
 def small_disks(setting: KillSetting, sizes_kb: Iterable[int]) -> list[InjectedFault]:
-    return [
-        InjectedFault("small disk", f"{size_kb} kB", lambda s=size_kb: small_disk(setting, s)) for size_kb in sizes_kb
-    ]
+    return [InjectedFault("small disk", f"{size_kb} kB", partial(small_disk, setting, size_kb)) for size_kb in sizes_kb]
 
 
 # ---------------------------------------------------------------- all of it
@@ -505,7 +508,7 @@ def is_stopped(child: Child) -> bool:
 
 
 def tasks(faults: Iterable[InjectedFault]) -> list[Task]:
-    return [Task(lambda fault=fault: _result(fault), fault.name) for fault in faults]
+    return [Task(partial(_result, fault), fault.name) for fault in faults]
 
 
 def _result(fault: InjectedFault) -> dict[str, Any]:

@@ -44,7 +44,8 @@ def install() -> None:
 
     moment = os.environ[VARIABLE]
     runs: list[OwnRun] = []
-    report, load_answer = OwnRun.report, exchanging.load_answer
+    names = vars(exchanging)
+    report, load_answer = OwnRun.report, names["load_answer"]
 
     def die_at(now: str) -> None:
         if now == moment and runs:
@@ -72,6 +73,6 @@ def install() -> None:
             die_at(f"saving {target.name}")
             super().rename(source, target)
 
-    OwnRun.report = reported  # type: ignore[method-assign]
-    exchanging.load_answer = loaded
+    setattr(OwnRun, "report", reported)  # noqa: B010  a method of a class, for all of the process
+    names["load_answer"] = loaded
     filesystem._active = Disk()

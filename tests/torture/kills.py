@@ -12,6 +12,7 @@ import json
 import signal
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -185,7 +186,7 @@ def run_kills(
     setting: KillSetting, kills: Iterable[Kill], workers: int, tell: Any = lambda line: None
 ) -> list[dict[str, Any]]:
     """All trials, a few at a time."""
-    tasks = [Task(lambda kill=kill: try_kill(kill, setting), kill.name) for kill in kills]
+    tasks = [Task(partial(try_kill, kill, setting), kill.name) for kill in kills]
     return in_parallel(tasks, workers, setting.scratch, tell)
 
 

@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,7 @@ class ToyPair:
             (plan.own / outcome).unlink()
 
         def work() -> None:
-            participation.Heartbeat = _quick_heartbeat  # type: ignore[misc, assignment]
+            vars(participation)["Heartbeat"] = _quick_heartbeat
             setup()
             if isinstance(disturbance, Watch):
                 with filesystem.replaced(disturbance.disk(plan)):
@@ -127,8 +128,11 @@ class ToyPair:
             before = self.claims()
             started[mode] = self.start(mode)
             if len(modes) > 1 and self.is_marked(mode):
-                wait_until(lambda child=started[mode], n=before: self.claims() > n or child.poll() is not None)
+                wait_until(partial(self._has_begun, started[mode], before))
         return started
+
+    def _has_begun(self, child: Child, claims_before: int) -> bool:
+        return self.claims() > claims_before or child.poll() is not None
 
     def is_marked(self, mode: str) -> bool:
         """Whether a run has a checkpoint that says where in a session it was saved."""
@@ -238,10 +242,10 @@ def new_pair(
 
 def warm_up() -> None:
     """Has the parent do once what each of a thousand runs would do again, and what takes most of a run's start."""
-    participation.read_installation = functools.cache(participation.read_installation)
-    participation.installed_versions = functools.cache(participation.installed_versions)
-    participation.read_installation()
-    participation.installed_versions()
+    names = vars(participation)
+    for name in ("read_installation", "installed_versions"):
+        names[name] = functools.cache(names[name])
+        names[name]()
     config = OmegaConf.to_container(RunPlan("ckpt", Path("/"), Path("/"), Course(1), {}).config())
     compare(config, config, {}, {})
     torch.set_num_threads(1)

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any, TypeVar
 
 from torture.fake_run import Disturbance, RunPlan
@@ -265,8 +265,9 @@ class WatchedFile(io.FileIO):
 
 def current_phase() -> str | None:
     """What the code that calls is part of."""
-    frame, phase = sys._getframe(1), None
+    frame: FrameType | None = sys._getframe(1)
+    phase: str | None = None
     while frame is not None:
         phase = PHASES.get(frame.f_code, phase)
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return phase

@@ -54,7 +54,7 @@ from verl.crosscheck.exchange.session.peer import Peer
 from verl.crosscheck.exchange.session.processes import this_process
 from verl.crosscheck.exchange.session.wait import Wait
 from verl.crosscheck.run.rollouts import identify_call, load_rollout, save_rollout
-from verl.crosscheck.settings import HEARTBEAT_INTERVAL_S
+from verl.crosscheck.settings import HEARTBEAT_INTERVAL_S, ShareMode
 from verl.protocol import DataProto
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -403,7 +403,7 @@ def measure_signs_of_life(scratch: Path, signs: int = SIGNS) -> Figures:
     core with a heartbeat every few seconds and steps as short as the demo's; and that a look at the other run takes."""
     root = scratch / "signs"
     root.mkdir(mode=0o700)
-    card = Card("r" * 16, "", "ckpt", "host", this_process(), "now", {}, "cpu", 1, "fsdp", Start(), 0, {})
+    card = Card("r" * 16, "", ShareMode.CKPT, "host", this_process(), "now", {}, "cpu", 1, "fsdp", Start(), 0, {})
     run = open_run(root, card, silence_s=180.0, clock=SystemClock())
     peer = Peer(run.place.session.folder, "ckpt", 180.0, SystemClock())
     beat_s = _thread_seconds(lambda: beat(run.place.names.heartbeat, 1), signs)

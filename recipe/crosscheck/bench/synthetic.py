@@ -29,7 +29,7 @@ from verl.crosscheck.exchange.session.cards import Card, Start
 from verl.crosscheck.exchange.session.own_run import OwnRun, open_run
 from verl.crosscheck.exchange.session.processes import this_process
 from verl.crosscheck.reasons import ReasonCode, because
-from verl.crosscheck.settings import Detail
+from verl.crosscheck.settings import Detail, ShareMode
 
 LAYERS = ("input_layernorm", "self_attn.q_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.down_proj")
 STALE, FORWARD, GRADIENT = "stale_weights", "wrong_mask", "layer_gradient_zeroed"
@@ -189,7 +189,7 @@ def start_run(root: Path, mode: str, start: Start | None = None, **changes: Any)
     card = Card(
         run_id=f"{mode}-synthetic-{len(list(root.rglob('card.json')))}",
         session_id="",
-        mode=mode,
+        mode=ShareMode(mode),
         host="npu-7" if mode == "ckpt" else "gpu-1",
         process=this_process(),
         started="2026-11-29 12:00:00 +0000",

@@ -8,7 +8,8 @@ them. S slots, V vocabulary entries.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from recipe.crosscheck.faults.site import Site, own_site
 from verl.workers.rollout.hf_server.agent_loop import SeededAgentLoopManager
 from verl.workers.rollout.hf_server.engine import Engine, Request
 from verl.workers.rollout.hf_server.replica import HFReplica
-from verl.workers.rollout.hf_server.sampling import log_probs, penalise
+from verl.workers.rollout.hf_server.sampling import SamplingParams, log_probs, penalise
 from verl.workers.rollout.hf_server.seeding import digest
 from verl.workers.rollout.hf_server.server import HFServer
 
@@ -53,13 +54,12 @@ class RolloutFaults:
     def _spoil_weights(self) -> None:
         state = self._engine.model.state_dict()
         pushed = {name: tensor.clone() for name, tensor in state.items()}
-        lost: list[str] = []
-        if self._before is not None and self._site.acts("stale_weights"):
-            lost = list(state)
-        elif self._before is not None and self._site.acts("tensor_not_synced"):
-            lost = [last_projection(state)]
-        for name in lost:
-            state[name].copy_(self._before[name])
+        if self._before is not None:  # the first push is always taken: there is nothing before it to keep
+            lost = list(state) if self._site.acts("stale_weights") else []
+            if not lost and self._site.acts("tensor_not_synced"):
+                lost = [last_projection(state)]
+            for name in lost:
+                state[name].copy_(self._before[name])
         self._before = pushed
 
     def _shift_positions(self, module: torch.nn.Module, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -77,12 +77,13 @@ class RolloutFaults:
 class PlantedRequest(Request):
     """A request whose tokens are drawn from another distribution than the one that their log-probs are of."""
 
-    site: Site | None = None
+    params: SamplingParams
+    site: Site = field(default_factory=own_site)
 
     @classmethod
     def of(cls, request: Request, site: Site) -> PlantedRequest:
         """A fresh request with a sampler at fault."""
-        given = {field.name: getattr(request, field.name) for field in fields(Request) if field.init}
+        given = {each.name: getattr(request, each.name) for each in fields(Request) if each.init}
         return cls(**given, site=site)
 
     def take(self, logits_V: torch.Tensor) -> None:
@@ -140,7 +141,7 @@ class PlantedAgentLoopManager(SeededAgentLoopManager):
     rollout_replica_class = PlantedReplica
 
 
-def last_projection(names: Any) -> str:
+def last_projection(names: Iterable[str]) -> str:
     """Name of the last layer's MLP projection, or of the last tensor where a model calls it otherwise."""
     ordered = list(names)
     return next((name for name in reversed(ordered) if name.endswith("down_proj.weight")), ordered[-1])

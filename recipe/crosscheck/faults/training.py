@@ -87,12 +87,12 @@ class TrainingFaults:
 
     @torch.no_grad()
     def _lose_updates(self, module: nn.Module, before: list[torch.Tensor]) -> None:
-        bits = self._site.amount("bf16_update")
+        bits = int(self._site.amount("bf16_update") or 0)
         for parameter, old in zip(module.parameters(), before, strict=False):
             new = local(parameter)
             kept = torch.zeros_like(new, dtype=torch.bool)
             if not self._site.acts("update_skipped"):
-                kept = (new - old).abs() > half_spacing(old, int(bits))
+                kept = (new - old).abs() > half_spacing(old, bits)
             new.copy_(torch.where(kept, new, old))
 
     def _leak(self, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> Any:

@@ -21,6 +21,7 @@ from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
 logger = logging.getLogger(__name__)
 
 Weights = list[tuple[str, torch.Tensor]]
+Drawn = tuple[torch.Tensor, torch.Tensor | None]
 
 
 class PlantedExtension(vLLMColocateWorkerExtension):
@@ -37,11 +38,12 @@ class PlantedExtension(vLLMColocateWorkerExtension):
         draw = self.model_runner.sampler.topk_topp_sampler
         healthy = draw.forward
 
-        def forward(logits: torch.Tensor, generators: Any, *limits: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
+        def forward(logits: torch.Tensor, generators: Any, *limits: Any) -> Drawn:
             """Draws by another temperature and tells the log-probs of the right one."""
             factor = own_site().amount("temperature")
             if factor is None:
-                return healthy(logits, generators, *limits)
+                undisturbed: Drawn = healthy(logits, generators, *limits)
+                return undisturbed
             self.planted_tell("temperature")
             _, told = healthy(logits.clone(), {}, *limits)  # which may write into what it is given
             drawn, _ = healthy(logits / factor, generators, *limits)
