@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -98,7 +99,7 @@ class RunPair:
             *self._own.get(name, ()),
             *extra,
         ]
-        env = {"PYTHONPATH": str(ROOT)}
+        env = {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}  # for `recipe` and `torture`
         return self._stack.enter_context(
             launch.running(self.folder / f"{name}{self._starts[name]}", overrides, env=env)
         )
