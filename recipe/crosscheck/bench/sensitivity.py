@@ -121,7 +121,7 @@ def draw(found: Mapping[str, Sequence[Mapping[str, Any]]], path: Path) -> None:
         plot.spines[["top", "right"]].set_visible(False)
     for plot in axes.flat[len(found) :]:
         plot.set_visible(False)
-    figure.supylabel("strongest evidence, times its limit")
+    figure.supylabel("strongest evidence, times its threshold")
     figure.savefig(path, metadata={"Date": None})
     pyplot.close(figure)
 

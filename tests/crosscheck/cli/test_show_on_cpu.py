@@ -221,7 +221,7 @@ def test_a_run_and_its_settings(pair, call, call_json):
     folder = run.place.names.folder
     page = call("show", folder).stdout
     assert "training" in page
-    assert "end: not told yet" in page
+    assert "end: not reported yet" in page
     assert "trainer.total_training_steps" not in page
     assert "trainer.total_training_steps" in call("show", folder, "--settings").stdout
     run.end(ValueError("no"))

@@ -88,7 +88,7 @@ CASES = {
     "one died": (
         of(WAITS, phase="generating"),
         of(TRAINS, state=RunState.DIED),
-        "The rollout run died while training in step 4: its process is gone and told of no end, as after kill -9 or "
+        "The rollout run died while training in step 4: its process is gone and reported no end, as after kill -9 or "
         "when memory ran out. Look into the kernel's log, then start it again. The ckpt run is generating in step 4 "
         "(12 s so far).",
     ),

@@ -87,7 +87,7 @@ def test_a_word_of_one_run_counts_for_both():
     assert choose(card(), card("native")).format is CkptFormat.NATIVE
     with pytest.raises(MismatchError, match="world size 8 here, 2 there.*share_data_ckpt_format=auto"):
         choose(card(), card("native", world_size=2))
-    with pytest.raises(MismatchError, match="this run has .*=native and the other one, .*, has portable"):
+    with pytest.raises(MismatchError, match="this run has .*=native and the other run, .*, has portable"):
         choose(card("native"), card("portable"))
 
 

@@ -622,7 +622,7 @@ def test_where_it_cannot_go_on_the_error_says_which_steps_there_are(root, tmp_pa
         "begins after step 1 and needs ckpt_1",
         "There are ckpt_3, ckpt_4",
         "resume this run after step 3 or later",
-        "the other one after step 1 or earlier",
+        "the other run after step 1 or earlier",
     ):
         assert part in message
     a.share.end(caught.value)

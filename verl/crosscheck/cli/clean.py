@@ -62,7 +62,7 @@ class CleanOutcome:
     type=click.FloatRange(min=15),
     default=180,
     show_default=True,
-    help="How long to look at a run of another host that has not told of its end.",
+    help="How long to watch a run of another host that has not reported its end.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @reported

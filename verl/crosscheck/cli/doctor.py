@@ -196,7 +196,7 @@ def _directory_check(warnings: list[str]) -> Check:
 
 def _mount_check(mount: Mount | None) -> Check:
     if mount is None:
-        return Check("file system", CheckResult.OK, "the kernel does not tell which")
+        return Check("file system", CheckResult.OK, "the kernel does not name it")
     dubious = mount.kind in ("tmpfs", "ramfs", "overlay", "cifs", "smb3")
     verdict = CheckResult.WARNING if dubious else CheckResult.OK
     return Check("file system", verdict, f"{mount.kind} from {mount.source}", mount.caveat)

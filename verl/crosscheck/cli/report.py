@@ -1,6 +1,6 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""`verl-crosscheck report`: which phase is at fault, since when, how sure. What it needs is imported when it runs."""
+"""`verl-crosscheck report`: the phase at fault, since which step. What it needs is imported when it runs."""
 
 from __future__ import annotations
 
@@ -28,12 +28,14 @@ STANDARD_OUTPUT = "-"
 @click.command()
 @click.argument("directory", metavar="DIR", type=FolderArgument())
 @click.argument("second", metavar="[DIR2]", required=False, type=FolderArgument())
-@click.option("--control", metavar="DIR", type=FolderArgument(), help="Two healthy runs; limits follow their noise.")
+@click.option(
+    "--control", metavar="DIR", type=FolderArgument(), help="Control run, B against B; thresholds follow its noise."
+)
 @click.option("-o", "--output", metavar="FILE", help="Write the page, one HTML file; - is standard output.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--lang", type=click.Choice(["en", "zh"]), default="en", show_default=True, help="Language of the texts.")
 @click.option("--tokenizer", metavar="PATH", help="Model folder whose tokenizer decodes the worst responses.")
-@click.option("--limits", metavar="FILE", type=click.Path(path_type=Path), help="YAML or JSON with other limits.")
+@click.option("--limits", metavar="FILE", type=click.Path(path_type=Path), help="YAML or JSON with other thresholds.")
 @click.option("--suspect", type=click.Choice(list(SCENARIO_OF)), help="Mode of the suspect in DIR.  [default: ckpt]")
 @click.option("--scenario", type=click.Choice(["1", "2"]), help="The same in numbers: 2 if the suspect took rollouts.")
 @click.option("--recompute", is_flag=True, help="Compare from the evidence, even where runs logged a comparison.")
@@ -51,12 +53,12 @@ def report(
     scenario: str | None,
     recompute: bool,
 ) -> None:
-    """Tell which phase of the suspect run A is at fault, since which step, and how sure that is.
+    """Report which phase of the suspect run A is at fault, since which step, and with which confidence.
 
     In DIR run A is the one in mode ckpt (scenario 1), in DIR2 the one in mode rollout (scenario 2). The verdict is
     printed, unless --json is given. Nothing is downloaded, and the page loads nothing.
 
-    Exit status: 0 no fault seen; 10 rollout; 11 training, forward pass; 12 training, update; 13 both; 14 inconclusive;
+    Exit status: 0 no fault found; 10 rollout; 11 training, forward pass; 12 training, update; 13 both; 14 inconclusive;
     1 the report could not be made; 2 wrong usage, or a directory that cannot be read.
     """
     from verl.crosscheck.report.as_json import exit_status

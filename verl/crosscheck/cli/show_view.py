@@ -70,7 +70,7 @@ def run_view(facts: RunFacts, settings: bool) -> Iterator[RenderableType]:
     yield _pairs({name: _listed(value) if isinstance(value, dict) else value for name, value in facts.card.items()})
     for title, part in (("progress", facts.progress), ("end", facts.end)):
         yield Text()
-        yield Text(title if part else f"{title}: not told yet", "bold")
+        yield Text(title if part else f"{title}: not reported yet", "bold")
         if part:
             yield _pairs({name: _told(name, value) for name, value in part.items() if value not in ("", {}, None)})
     yield Text()

@@ -18,7 +18,7 @@ _CAVEATS = {
     "cifs": "no owner and no mode of a Unix file unless the mount says so, so that checkpoints may be refused",
     "tmpfs": "memory of this host: other hosts see nothing of it, and checkpoints take memory away from the runs",
     "overlay": "the inside of a container: gone with it, and other hosts and containers see nothing of it",
-    "fuse": "a file system in user space: how much of what the exchange needs it keeps, the checks below tell",
+    "fuse": "a file system in user space: the checks below show what it does of what the exchange needs",
     "lustre": "shared and consistent between hosts; hard on the metadata server if other jobs are",
     "gpfs": "shared and consistent between hosts",
     "beegfs": "shared between hosts; whether flock and hard links hold is for the mount's options",

@@ -91,7 +91,7 @@ def _sentence(run: WatchedRun) -> str:
         return f"{who} was interrupted{at}: {run.error}: {_first_line(run.message)}"
     if run.state is RunState.DIED:
         return (
-            f"{who} died{at}: its process is gone and told of no end, as after kill -9 or when memory ran out. Look "
+            f"{who} died{at}: its process is gone and reported no end, as after kill -9 or when memory ran out. Look "
             "into the kernel's log, then start it again."
         )
     if run.state is RunState.SILENT:

@@ -61,7 +61,7 @@ def choose(own: Card, other: Card) -> FormatChoice:
     explicit = {each for each in asked if each is not CkptFormat.AUTO}
     if len(explicit) > 1:
         raise MismatchError(
-            f"this run has {KEY}={asked[0].value} and the other one, {other.identity}, has {asked[1].value}, so "
+            f"this run has {KEY}={asked[0].value} and the other run, {other.identity}, has {asked[1].value}, so "
             f"neither could load the other's checkpoints. Give both the same; {KEY}=auto fits every pair"
         )
     different = differences(own, other)
@@ -70,7 +70,7 @@ def choose(own: Card, other: Card) -> FormatChoice:
         return FormatChoice(CkptFormat.PORTABLE, "; ".join(different) or f"{KEY}=portable")
     if different:
         raise MismatchError(
-            f"this run and the other one, {other.identity}, could not load each other's checkpoints: "
+            f"this run and the other run, {other.identity}, could not load each other's checkpoints: "
             f"{'; '.join(different)}. Upstream's own load only on the same layout; exchange portable ones, with "
             f"{KEY}=auto on both runs"
         )

@@ -339,7 +339,7 @@ def _why_not_portable(workers: Any) -> str:
     try:
         return transfer.support(workers)
     except Exception as e:  # it matters only if the other run needs portable ones
-        return f"workers that do not tell ({type(e).__name__}: {e})"
+        return f"workers that do not report it ({type(e).__name__}: {e})"
 
 
 def _phase_after(call: Call) -> str:

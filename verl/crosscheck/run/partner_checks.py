@@ -225,7 +225,7 @@ class PartnerChecks:
         raise ResumeError(
             f"this run begins after step {self._run.start.global_step} and needs {kind}_{gone[0]}, which the other "
             f"run, {seen.card.identity}, has deleted: it is about to make {kind}_{made}. There are "
-            f"{', '.join(f'{kind}_{index}' for index in there) or 'none'}. So {advice}the other one after step "
+            f"{', '.join(f'{kind}_{index}' for index in there) or 'none'}. So {advice}the other run after step "
             f"{self._run.start.global_step} or earlier, or both from the beginning; trainer.share_data_keep_ckpts=null "
             "on the run in mode rollout keeps all checkpoints"
         )

@@ -36,7 +36,7 @@ def device_kinds(path: Path) -> set[str]:
     try:
         return kinds_in_pickle(_pickle_of(path))
     except (MalformedError, zipfile.BadZipFile, ValueError, IndexError, NotImplementedError) as error:
-        raise DamagedError(f"{path}: not a checkpoint of torch.save whose devices can be told: {error}") from None
+        raise DamagedError(f"{path}: not a checkpoint of torch.save whose devices can be read: {error}") from None
 
 
 def kinds_in_pickle(data: bytes) -> set[str]:

@@ -32,7 +32,7 @@ def _lines(loaded: Loaded) -> Iterator[str]:
     if loaded.rounded:
         yield (
             f"{len(loaded.rounded)} of {loaded.tensors} tensors are rounded when they are loaded, since this run holds "
-            f"them in a narrower number format than the other one; the first is {loaded.rounded[0]}"
+            f"them in a narrower number format than the other run; the first is {loaded.rounded[0]}"
         )
     if loaded.not_compared:
         yield (
