@@ -105,17 +105,23 @@ def put(path, value):
 
 BAD = {
     "kind": (put(["kind"], "poem"), "kind is 'poem', expected step_comparison or verdict"),
-    "aspect": (put(["findings", 0, "aspect"], "mood"), "aspect is 'mood', expected one of inputs, rollout_taker"),
-    "state": (put(["findings", 0, "state"], None), "state is None"),
-    "value": (put(["findings", 0, "value"], "much"), "value is 'much', expected a number"),
-    "bool": (put(["findings", 0, "value"], True), "value is True, expected a number"),
-    "above": (put(["findings", 0, "above_is_bad"], 1), "above_is_bad is 1, expected true or false"),
-    "step": (put(["global_step"], 1.5), "global_step is 1.5, expected an integer"),
-    "findings": (put(["findings"], {}), "findings is dict, expected a list"),
-    "a finding": (put(["findings", 0], 3), "a finding is int, expected an object"),
-    "row": (put(["worst_rows", 0, "row_id"], "xyz"), "row_id is 'xyz', expected hexadecimal"),
-    "outcome": (put(["outcomes", "reward"], [1]), r"outcomes.reward is \[1\], expected two numbers"),
-    "changes": (put(["changes"], None), "changes is NoneType, expected an object"),
+    "aspect": (
+        put(["findings", 0, "aspect"], "mood"),
+        r"has 'mood' in field 'findings\[0\].aspect', expected one of inputs, rollout_taker",
+    ),
+    "state": (put(["findings", 0, "state"], None), r"has None in field 'findings\[0\].state'"),
+    "value": (put(["findings", 0, "value"], "much"), r"has 'much' in field 'findings\[0\].value', expected number"),
+    "bool": (put(["findings", 0, "value"], True), r"has True in field 'findings\[0\].value', expected number"),
+    "above": (put(["findings", 0, "above_is_bad"], 1), r"has 1 in field 'findings\[0\].above_is_bad', expected bool"),
+    "step": (put(["global_step"], 1.5), "has 1.5 in field 'global_step', expected int"),
+    "findings": (put(["findings"], {}), "has {} in field 'findings', expected list"),
+    "a finding": (put(["findings", 0], 3), r"has 3 in field 'findings\[0\]', expected dict"),
+    "row": (put(["worst_rows", 0, "row_id"], "xyz"), r"has 'xyz' in field 'worst_rows\[0\].row_id'"),
+    "outcome": (
+        put(["outcomes", "reward"], [1]),
+        r"has {'reward': \[1\]} in field 'outcomes', expected list of length 2",
+    ),
+    "changes": (put(["changes"], None), "has None in field 'changes', expected dict"),
 }
 
 
@@ -131,7 +137,34 @@ def test_what_is_not_a_comparison_is_refused(case):
 def test_what_is_not_a_verdict_is_refused():
     data = to_json(VERDICT)
     data["phase"] = "lunch"
-    with pytest.raises(DamagedError, match="phase is 'lunch'"):
+    with pytest.raises(DamagedError, match="has 'lunch' in field 'phase'"):
         from_json(data)
-    with pytest.raises(DamagedError, match="it is list, expected an object"):
+    with pytest.raises(DamagedError, match="kind is 'list', expected step_comparison or verdict"):
         from_json([])
+
+
+def test_a_verdict_of_0_1_0_is_read():
+    data = {**to_json(VERDICT), "sureness": "fair", "not_compared": {"sync": "the batch has no advantages"}}
+    del data["confidence"], data["not_compared_reasons"]
+    found = from_json(data)
+    assert found.confidence is Confidence.MEDIUM
+    assert found.not_compared == {"sync": because(ReasonCode.NO_ADVANTAGES)}
+
+
+def test_names_and_texts_of_0_1_0_are_read():
+    data = to_json(COMPARISON)
+    data["findings"] = [
+        {
+            "aspect": "sampling",
+            "quantity": "surprise_gap_mean",
+            "state": "differ",
+            "value": 0.1,
+            "reason": "3 of 64 rows",
+        }
+    ]
+    del data["schema"], data["schema_version"]
+    (found,) = from_json(data).findings
+    assert (found.quantity, found.reason) == (
+        "nll_minus_entropy_mean",
+        because(ReasonCode.SOME_ROWS, rows=3, all_rows=64),
+    )

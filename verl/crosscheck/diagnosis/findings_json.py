@@ -1,18 +1,18 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""Comparisons and verdicts as plain JSON and back. Whoever reads may be of another version: unknown keys are ignored.
+"""Comparisons and verdicts as JSON and back. Whoever reads may be of another version: unknown keys are ignored.
 
 Numbers that JSON does not have stand as the strings `NaN`, `Infinity` and `-Infinity`. Row identities stand as
-hexadecimal text, since JSON's readers elsewhere round integers beyond 2**53.
+hexadecimal text, since JSON's readers elsewhere round integers beyond 2**53. A reason stands as English text, and
+beside it as code with parameters; files of 0.1.0 have the text alone. The JSON Schemas are in docs/schema.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import fields
-from enum import Enum
-from typing import Any, TypeVar, overload
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, overload
+
+import msgspec
 
 from verl.crosscheck.diagnosis.findings import (
     Aspect,
@@ -28,14 +28,78 @@ from verl.crosscheck.diagnosis.findings import (
 from verl.crosscheck.diagnosis.thresholds import current_name
 from verl.crosscheck.errors import DamagedError
 from verl.crosscheck.evidence.old_reasons import read_reason
+from verl.crosscheck.exchange.documents import NOT_FINITE, Document, NotADocumentError, Number, plain, struct_of
 from verl.crosscheck.reasons import Reason
 
-NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_OLD_WORDS = {Confidence.MEDIUM: "fair"}
+"""What 0.1.0 called a confidence, under the key `sureness`."""
 
-KINDS = {"step_comparison": StepComparison, "verdict": Verdict}
-"""By the value of `kind`."""
+F = TypeVar("F", bound=msgspec.Struct)
 
-_E = TypeVar("_E", bound=Enum)
+
+class FindingRecord(msgspec.Struct, frozen=True):
+    """A finding as it stands in a file."""
+
+    aspect: Aspect
+    quantity: str
+    state: State
+    value: Number | None = None
+    limit: Number | None = None
+    above_is_bad: bool = True
+    reason: str = ""
+    reason_code: str | None = None
+    reason_params: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class WorstRowRecord(msgspec.Struct, frozen=True):
+    """A row that a person should look at, as it stands in a file."""
+
+    row_id: Annotated[str, msgspec.Meta(pattern="^[0-9a-fA-F]{1,16}$")]
+    aspect: Aspect
+    logprob_abs_diff_mean: Number
+    logprob_abs_diff_max: Number
+
+
+class ComparisonRecord(Document, frozen=True):
+    """The comparison of a step as it stands in a file."""
+
+    SCHEMA: ClassVar[str] = "verl-crosscheck/comparison"
+    global_step: int
+    update_index: int
+    rows: int
+    tokens: int
+    findings: tuple[FindingRecord, ...]
+    worst_rows: tuple[WorstRowRecord, ...]
+    changes: dict[str, Number]
+    outcomes: dict[str, tuple[Number | None, Number | None]]
+    compare_s: Number
+    kind: Literal["step_comparison"] = "step_comparison"
+
+
+class VerdictEvidenceRecord(msgspec.Struct, frozen=True):
+    """A finding that a verdict rests on, as it stands in a file."""
+
+    scenario: int
+    global_step: int
+    finding: FindingRecord
+
+
+class VerdictRecord(Document, frozen=True):
+    """A verdict as it stands in a report for machines."""
+
+    SCHEMA: ClassVar[str] = "verl-crosscheck/verdict"
+    phase: Phase
+    first_step: int | None
+    steps: int
+    because: tuple[str, ...]
+    evidence: tuple[VerdictEvidenceRecord, ...]
+    not_compared: dict[str, str]
+    next_actions: tuple[str, ...]
+    details: dict[str, Any]
+    confidence: Confidence | None = None
+    sureness: Literal["high", "fair", "low"] = "low"
+    not_compared_reasons: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
+    kind: Literal["verdict"] = "verdict"
 
 
 @overload
@@ -43,223 +107,137 @@ def to_json(found: StepComparison) -> dict[str, Any]: ...
 @overload
 def to_json(found: Verdict) -> dict[str, Any]: ...
 def to_json(found: StepComparison | Verdict) -> dict[str, Any]:
-    """Strict JSON: dicts, lists, text, numbers, null. Its key `kind` says what it is."""
-    kind = next(name for name, cls in KINDS.items() if isinstance(found, cls))
-    content: dict[str, Any] = {"kind": kind, **_plain(found)}
-    return content
+    """Return strict JSON: dicts, lists, text, numbers, null. Its key `kind` says what it is."""
+    return plain(_comparison_record(found) if isinstance(found, StepComparison) else _verdict_record(found))
 
 
 def from_json(data: Any) -> StepComparison | Verdict:
-    """What `to_json` was given.
+    """Return what `to_json` was given.
 
     Raises:
         DamagedError: it is not that; says which field.
     """
-    found = _object(data, "it")
-    if found.get("kind") == "step_comparison":
-        return comparison_from_json(found)
-    if found.get("kind") == "verdict":
-        return verdict_from_json(found)
-    raise DamagedError(f"kind is {found.get('kind')!r:.60}, expected {' or '.join(KINDS)}")
+    kind = data.get("kind") if isinstance(data, Mapping) else type(data).__name__
+    readers: dict[Any, Callable[[Any], StepComparison | Verdict]] = {
+        "step_comparison": comparison_from_json,
+        "verdict": verdict_from_json,
+    }
+    if kind not in readers:
+        raise DamagedError(f"kind is {kind!r:.60}, expected {' or '.join(readers)}")
+    return readers[kind](data)
 
 
 def comparison_from_json(data: Any) -> StepComparison:
-    """A comparison; raises as `from_json`."""
-    found = _object(data, "the comparison")
+    """Return a comparison; raises as `from_json`."""
+    found = _record(data, ComparisonRecord, "the comparison")
     return StepComparison(
-        global_step=_int(found, "global_step"),
-        update_index=_int(found, "update_index"),
-        rows=_int(found, "rows"),
-        tokens=_int(found, "tokens"),
-        findings=tuple(_finding(each) for each in _list(found, "findings")),
-        worst_rows=tuple(_worst_row(each) for each in _list(found, "worst_rows")),
-        changes={
-            name: _float(value, f"changes.{name}") for name, value in _object(found.get("changes"), "changes").items()
-        },
-        outcomes={
-            name: _two(value, f"outcomes.{name}") for name, value in _object(found.get("outcomes"), "outcomes").items()
-        },
-        compare_s=_float(found.get("compare_s"), "compare_s"),
+        global_step=found.global_step,
+        update_index=found.update_index,
+        rows=found.rows,
+        tokens=found.tokens,
+        findings=tuple(map(_finding, found.findings)),
+        worst_rows=tuple(
+            WorstRow(int(each.row_id, 16), each.aspect, each.logprob_abs_diff_mean, each.logprob_abs_diff_max)
+            for each in found.worst_rows
+        ),
+        changes=found.changes,
+        outcomes=found.outcomes,
+        compare_s=found.compare_s,
     )
 
 
 def verdict_from_json(data: Any) -> Verdict:
-    """A verdict; raises as `from_json`."""
-    found = _object(data, "the verdict")
-    first_step = found.get("first_step")
+    """Return a verdict; raises as `from_json`."""
+    found = _record(data, VerdictRecord, "the verdict")
+    old = Confidence.MEDIUM if found.sureness == "fair" else Confidence(found.sureness)
     return Verdict(
-        phase=_member(Phase, found.get("phase"), "phase"),
-        confidence=_member(Confidence, _confidence(found), "confidence"),
-        first_step=None if first_step is None else _int(found, "first_step"),
-        steps=_int(found, "steps"),
-        because=tuple(_text(each, "because") for each in _list(found, "because")),
-        evidence=tuple(_evidence(each) for each in _list(found, "evidence")),
-        not_compared=_not_compared(found),
-        next_actions=tuple(_text(each, "next_actions") for each in _list(found, "next_actions")),
-        details=_finite_again(_object(found.get("details"), "details")),
+        phase=found.phase,
+        confidence=found.confidence or old,
+        first_step=found.first_step,
+        steps=found.steps,
+        because=found.because,
+        evidence=tuple(
+            VerdictEvidence(each.scenario, each.global_step, _finding(each.finding)) for each in found.evidence
+        ),
+        not_compared={
+            name: _coded(text, found.not_compared_reasons.get(name)) for name, text in found.not_compared.items()
+        },
+        next_actions=found.next_actions,
+        details=_finite_again(found.details),
     )
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, WorstRow):
-        return {**_fields(value), "row_id": f"{value.row_id:016x}"}
-    if isinstance(value, Finding):
-        return {**_fields(value), **_reason_keys(value.reason)}
-    if isinstance(value, Verdict):
-        codes = {name: {"code": why.code.value, "params": _params(why)} for name, why in value.not_compared.items()}
-        old_word = {"medium": "fair"}.get(value.confidence.value, value.confidence.value)
-        return {**_fields(value), "sureness": old_word, "not_compared_reasons": codes}
-    if isinstance(value, Reason):
-        return str(value)
-    if isinstance(value, StepComparison | VerdictEvidence):
-        return _fields(value)
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return next(
-            text for text, number in NOT_FINITE.items() if number == value or (number != number and value != value)
-        )
-    return value
-
-
-def _reason_keys(reason: Reason | None) -> dict[str, Any]:
-    """Return `reason` as text for people and for readers of 0.1.0, and beside it the code with its parameters."""
-    if reason is None:
-        return {"reason": ""}
-    return {"reason": str(reason), "reason_code": reason.code.value, "reason_params": _params(reason)}
-
-
-def _params(reason: Reason) -> Any:
-    return reason.to_json()["params"]
-
-
-def _fields(value: Any) -> dict[str, Any]:
-    return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
-
-
-def _finding(data: Any) -> Finding:
-    found = _object(data, "a finding")
-    above = found.get("above_is_bad", True)
-    if not isinstance(above, bool):
-        raise DamagedError(f"above_is_bad is {above!r:.60}, expected true or false")
-    return Finding(
-        aspect=_member(Aspect, found.get("aspect"), "aspect"),
-        quantity=current_name(_text(found.get("quantity"), "quantity")),
-        state=_member(State, found.get("state"), "state"),
-        value=_maybe(found.get("value"), "value"),
-        limit=_maybe(found.get("limit"), "limit"),
-        above_is_bad=above,
-        reason=_reason(found),
-    )
-
-
-def _reason(found: Mapping[str, Any]) -> Reason | None:
-    """Return the code if it is there, else what the text of 0.1.0 says."""
-    text = _text(found.get("reason", ""), "reason")
-    if "reason_code" not in found:
-        return read_reason(text) if text else None
-    return _coded({"code": found["reason_code"], "params": found.get("reason_params", {}), "text": text}, "reason_code")
-
-
-def _coded(value: Any, name: str) -> Reason:
+def _record(data: Any, kind: type[F], what: str) -> F:
+    if not isinstance(data, Mapping):
+        raise DamagedError(f"{what} is {type(data).__name__}, expected an object")
     try:
-        return read_reason(value)
+        return struct_of(data, kind)
+    except NotADocumentError as e:
+        raise DamagedError(f"{what} {e}") from None
+
+
+def _finding(found: FindingRecord) -> Finding:
+    coded = None if found.reason_code is None else {"code": found.reason_code, "params": found.reason_params}
+    reason = _coded(found.reason, coded) if found.reason or coded else None
+    quantity = current_name(found.quantity)
+    return Finding(found.aspect, quantity, found.state, found.value, found.limit, found.above_is_bad, reason)
+
+
+def _coded(text: str, coded: Mapping[str, Any] | None) -> Reason:
+    """Return the reason by its code if there is one, else by the text of 0.1.0."""
+    try:
+        return read_reason(text if coded is None else {**coded, "text": text})
     except ValueError as e:
-        raise DamagedError(f"{name}: {e}") from None
+        raise DamagedError(str(e)) from None
 
 
-def _not_compared(found: Mapping[str, Any]) -> dict[str, Reason]:
-    codes = _object(found.get("not_compared_reasons", {}), "not_compared_reasons")
-    texts = _object(found.get("not_compared"), "not_compared")
-    return {
-        name: _coded({"text": text, **_object(codes[name], name)}, name)
-        if name in codes
-        else read_reason(_text(text, f"not_compared.{name}"))
-        for name, text in texts.items()
-    }
-
-
-def _confidence(found: Mapping[str, Any]) -> Any:
-    """Return the word; 0.1.0 called it `sureness` and the middle one `fair`."""
-    word = found.get("confidence", found.get("sureness"))
-    return "medium" if word == "fair" else word
-
-
-def _worst_row(data: Any) -> WorstRow:
-    found = _object(data, "a row")
-    text = _text(found.get("row_id"), "row_id")
-    try:
-        row_id = int(text, 16)
-    except ValueError:
-        raise DamagedError(f"row_id is {text!r:.60}, expected hexadecimal digits") from None
-    return WorstRow(
-        row_id=row_id,
-        aspect=_member(Aspect, found.get("aspect"), "aspect"),
-        logprob_abs_diff_mean=_float(found.get("logprob_abs_diff_mean"), "logprob_abs_diff_mean"),
-        logprob_abs_diff_max=_float(found.get("logprob_abs_diff_max"), "logprob_abs_diff_max"),
+def _comparison_record(found: StepComparison) -> ComparisonRecord:
+    return ComparisonRecord(
+        global_step=found.global_step,
+        update_index=found.update_index,
+        rows=found.rows,
+        tokens=found.tokens,
+        findings=tuple(map(_finding_record, found.findings)),
+        worst_rows=tuple(
+            WorstRowRecord(f"{row.row_id:016x}", row.aspect, row.logprob_abs_diff_mean, row.logprob_abs_diff_max)
+            for row in found.worst_rows
+        ),
+        changes=dict(found.changes),
+        outcomes=dict(found.outcomes),
+        compare_s=found.compare_s,
     )
 
 
-def _evidence(data: Any) -> VerdictEvidence:
-    found = _object(data, "evidence")
-    return VerdictEvidence(_int(found, "scenario"), _int(found, "global_step"), _finding(found.get("finding")))
+def _verdict_record(found: Verdict) -> VerdictRecord:
+    word: Any = _OLD_WORDS.get(found.confidence, found.confidence.value)
+    return VerdictRecord(
+        phase=found.phase,
+        first_step=found.first_step,
+        steps=found.steps,
+        because=found.because,
+        evidence=tuple(
+            VerdictEvidenceRecord(each.scenario, each.global_step, _finding_record(each.finding))
+            for each in found.evidence
+        ),
+        not_compared={name: str(why) for name, why in found.not_compared.items()},
+        next_actions=found.next_actions,
+        details=dict(found.details),
+        confidence=found.confidence,
+        sureness=word,
+        not_compared_reasons={name: _code(why) for name, why in found.not_compared.items()},
+    )
 
 
-def _two(value: Any, name: str) -> tuple[float | None, float | None]:
-    if not isinstance(value, list) or len(value) != 2:
-        raise DamagedError(f"{name} is {value!r:.60}, expected two numbers")
-    return _maybe(value[0], name), _maybe(value[1], name)
+def _finding_record(found: Finding) -> FindingRecord:
+    known = (found.aspect, found.quantity, found.state, found.value, found.limit, found.above_is_bad)
+    if found.reason is None:
+        return FindingRecord(*known)
+    coded = _code(found.reason)
+    return FindingRecord(*known, str(found.reason), coded["code"], coded["params"])
 
 
-def _object(value: Any, name: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise DamagedError(f"{name} is {type(value).__name__}, expected an object")
-    return value
-
-
-def _list(found: Mapping[str, Any], name: str) -> list[Any]:
-    value = found.get(name)
-    if not isinstance(value, list):
-        raise DamagedError(f"{name} is {type(value).__name__}, expected a list")
-    return value
-
-
-def _int(found: Mapping[str, Any], name: str) -> int:
-    value = found.get(name)
-    if type(value) is not int:
-        raise DamagedError(f"{name} is {value!r:.60}, expected an integer")
-    return value
-
-
-def _float(value: Any, name: str) -> float:
-    if isinstance(value, str) and value in NOT_FINITE:
-        return NOT_FINITE[value]
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise DamagedError(f"{name} is {value!r:.60}, expected a number")
-    return float(value)
-
-
-def _maybe(value: Any, name: str) -> float | None:
-    return None if value is None else _float(value, name)
-
-
-def _text(value: Any, name: str) -> str:
-    if not isinstance(value, str):
-        raise DamagedError(f"{name} is {value!r:.60}, expected text")
-    return value
-
-
-def _member(kind: type[_E], value: Any, name: str) -> _E:
-    try:
-        return kind(value)
-    except ValueError:
-        raise DamagedError(
-            f"{name} is {value!r:.60}, expected one of {', '.join(each.value for each in kind)}"
-        ) from None
+def _code(reason: Reason) -> dict[str, Any]:
+    return {name: value for name, value in reason.to_json().items() if name != "text"}
 
 
 def _finite_again(value: Any) -> Any:
