@@ -7,7 +7,7 @@ to write them because it wants all bytes at once, nor to read them: size, digest
 file is used. A file is read once, and the very bytes that were checked are handed on, so nothing can change in between;
 a memory map would not do, for whoever shortens the file under it kills the reader. See docs/format.md.
 
-numpy is imported only where a body is read or written: whoever wants to know what a file is need not wait for it.
+numpy and xxhash are imported only where a body is read or written: whoever reads a header need not wait for them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
-
-import xxhash
 
 from verl.crosscheck.errors import DamagedError
 from verl.crosscheck.exchange.record.limits import MAX_HEADER_BYTES, ForeignError, MalformedError, checked_shape
@@ -189,6 +187,7 @@ class Container:
 def read_container(path: Path) -> Container:
     """Reads a file once, checks those bytes, and gives views of them; MalformedError says what is wrong."""
     import numpy as np
+    import xxhash
 
     with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -267,6 +266,7 @@ class FilePart:
 def write_parts(file: BinaryIO, parts: Sequence[FilePart], about: str) -> int:
     """Writes the container at the file's position and returns its size in bytes; the file must be able to seek."""
     import numpy as np
+    import xxhash
 
     base = file.tell()
     ordered = sorted(parts, key=lambda part: -part.itemsize)  # keeps each tensor aligned, without holes
