@@ -35,7 +35,7 @@ from torture.pair import MODES, ToyOutcome, ToyPair, new_pair, wait_for, wait_un
 from torture.points import Point, Watch
 from torture.toy import Course
 from torture.zygote import Child, Task
-from verl.crosscheck.exchange.session.claim import OTHER
+from verl.crosscheck.exchange.layout import OTHER
 
 SPEED = 60.0
 SILENCE_S = 180.0

@@ -20,7 +20,7 @@ from torture.pair import MODES, ToyPair, make_template, new_pair, wait_for, wait
 from torture.points import Killer, PointRecorder
 from torture.toy import Course
 from torture.zygote import Task, in_parallel
-from verl.crosscheck.exchange.session.claim import OTHER
+from verl.crosscheck.exchange.layout import OTHER
 
 COURSE = Course(steps=4, save_freq=2)
 VALIDATED = Course(steps=5, save_freq=2, test_freq=3)

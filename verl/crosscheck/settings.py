@@ -63,6 +63,10 @@ class ShareMode(str, Enum):
         )
 
 
+MODES = (ShareMode.CKPT, ShareMode.ROLLOUT)
+"""In the order in which people are shown the two runs of a pair."""
+
+
 class CkptFormat(str, Enum):
     """Form in which the actor is exchanged: the values of `trainer.share_data_ckpt_format`."""
 

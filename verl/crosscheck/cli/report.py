@@ -14,13 +14,14 @@ import click
 
 from verl.crosscheck.cli.terminal import ATTENTION, FolderArgument, console, data, expanded, reported
 from verl.crosscheck.console import printable
+from verl.crosscheck.settings import ShareMode
 
 if TYPE_CHECKING:
     from verl.crosscheck.report.model import Report
     from verl.crosscheck.report.texts.texts import Texts
     from verl.crosscheck.report.worst_rows import Decode
 
-SCENARIO_OF = {"ckpt": 1, "rollout": 2}
+SCENARIO_OF = {ShareMode.CKPT.value: 1, ShareMode.ROLLOUT.value: 2}
 """By the mode of the suspect."""
 STANDARD_OUTPUT = "-"
 

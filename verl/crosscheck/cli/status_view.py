@@ -17,6 +17,7 @@ from rich.text import Text
 from verl.crosscheck.cli.terminal import data
 from verl.crosscheck.console import printable
 from verl.crosscheck.exchange.free_space import readable
+from verl.crosscheck.exchange.layout import ArtefactKind
 from verl.crosscheck.inspection.directory_contents import DirectoryContents
 from verl.crosscheck.inspection.run_state import RunState, StateSource, WatchedRun
 from verl.crosscheck.inspection.status import Agreement, DifferingSetting, Status
@@ -130,7 +131,7 @@ def _last_sign(run: WatchedRun) -> Text:
 
 
 def _counts(counts: Any) -> str:
-    names = {"rollout": "rollout", "ckpt": "checkpoint"}
+    names = {ArtefactKind.CKPT: "checkpoint"}
     return ", ".join(count(number, names.get(kind, kind)) for kind, number in counts.items())
 
 

@@ -26,7 +26,7 @@ from verl.crosscheck.exchange.directory import require_own_file
 from verl.crosscheck.exchange.layout import RunNames
 from verl.crosscheck.exchange.publish import publish_file
 from verl.crosscheck.exchange.record.record import Record, StoredRecord, read_stored, write_record
-from verl.crosscheck.settings import Detail
+from verl.crosscheck.settings import Detail, ShareMode
 
 KIND = "evidence"
 
@@ -201,13 +201,13 @@ def unpack_mask(packed: Bytes, count: int) -> npt.NDArray[np.bool_]:
     return np.unpackbits(packed, count=count).astype(np.bool_)
 
 
-def runs_newest_first(session: Path, mode: str) -> Iterator[RunNames]:
+def runs_newest_first(session: Path, mode: ShareMode) -> Iterator[RunNames]:
     """The runs of `mode` in the folder of a session; a resumed run comes before the one whose place it took."""
     for number in reversed(layout.run_numbers(filesystem.active().names(layout.runs_folder(session)), mode)):
         yield RunNames(layout.run_folder(session, mode, number))
 
 
-def load_of_step(session: Path, mode: str, global_step: int) -> StepEvidence:
+def load_of_step(session: Path, mode: ShareMode, global_step: int) -> StepEvidence:
     """The evidence of a step.
 
     Raises:

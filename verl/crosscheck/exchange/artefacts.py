@@ -14,11 +14,11 @@ from typing import Any
 
 from verl.crosscheck.errors import DamagedError
 from verl.crosscheck.exchange import filesystem, layout
-from verl.crosscheck.exchange.layout import Layout
+from verl.crosscheck.exchange.layout import WRITES, ArtefactKind, Layout
 from verl.crosscheck.exchange.manifest import read_manifest
 from verl.crosscheck.exchange.publish import sweep
 from verl.crosscheck.exchange.record.container import read_about
-from verl.crosscheck.exchange.session.claim import WRITES, RunSlot, Session, sessions
+from verl.crosscheck.exchange.session.claim import RunSlot, Session, sessions
 
 
 def read_artefact_about(path: Path) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def read_artefact_about(path: Path) -> dict[str, Any]:
         FileNotFoundError: there is none.
         DamagedError: it is not one.
     """
-    if not layout.is_of_kind(path.name, "ckpt"):
+    if not layout.is_of_kind(path.name, ArtefactKind.CKPT):
         return read_about(path)
     try:
         return read_manifest(path).about
@@ -47,7 +47,7 @@ def session_of(path: Path) -> str | None:
     return session if isinstance(session, str) else None
 
 
-def of_session(root: Path, kind: str, session: Session, indexes: Collection[int] | None = None) -> list[int]:
+def of_session(root: Path, kind: ArtefactKind, session: Session, indexes: Collection[int] | None = None) -> list[int]:
     """Indexes of the artefacts of `kind` in `root` that were made in `session`, ascending.
 
     Args:

@@ -7,7 +7,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
+
+from verl.crosscheck.settings import ShareMode
 
 MANIFEST = "manifest.json"
 """Last file written into a checkpoint; lists the others."""
@@ -18,10 +21,27 @@ SESSION = "session.json"
 STAGING_PREFIX = ".staging-"
 """What is being written, or taken away. A reader never looks inside, and a crash leaves nothing else behind."""
 
-KINDS = ("rollout", "ckpt")
-
 CHECKPOINT_MARK = "crosscheck.json"
 """In a run's *own* checkpoint `global_step_{n}`: where in the exchange it was saved."""
+
+
+class ArtefactKind(str, Enum):
+    """What one run makes for the other."""
+
+    ROLLOUT = "rollout"
+    """The result of one call of `generate_sequences`: a file."""
+    CKPT = "ckpt"
+    """The actor after one update: a folder."""
+
+    def __str__(self) -> str:
+        return self.value
+
+
+WRITES = {ShareMode.CKPT: ArtefactKind.ROLLOUT, ShareMode.ROLLOUT: ArtefactKind.CKPT}
+"""The kind of artefact that a run of a mode writes, alone; it takes what a run of the other mode writes."""
+
+OTHER = {ShareMode.CKPT: ShareMode.ROLLOUT, ShareMode.ROLLOUT: ShareMode.CKPT}
+"""The mode of the run that a run of a mode is paired with."""
 
 _NOT_IN_A_HOST_NAME = re.compile(r"[^A-Za-z0-9_.-]|^[.]")
 _ARTEFACT = re.compile(r"(rollout|ckpt)_(0|[1-9][0-9]{0,15})")
@@ -99,7 +119,7 @@ class Layout:
         """Folder of the actor after its `index`-th update, counted from 0."""
         return self.root / f"ckpt_{index}"
 
-    def artefact(self, kind: str, index: int) -> Path:
+    def artefact(self, kind: ArtefactKind, index: int) -> Path:
         """Either of them."""
         return self.root / f"{kind}_{index}"
 
@@ -132,12 +152,12 @@ def runs_folder(session: Path) -> Path:
     return session / "runs"
 
 
-def run_folder(session: Path, mode: str, number: int) -> Path:
+def run_folder(session: Path, mode: ShareMode, number: int) -> Path:
     """Folder of the `number`-th run of a mode in a session, counted from 1; the highest number is the current run."""
     return runs_folder(session) / f"{mode}_{number}"
 
 
-def candidate(session: Path, mode: str) -> Path:
+def candidate(session: Path, mode: ShareMode) -> Path:
     """A count that grows while somebody waits to see whether the current run of a mode is dead, to take its place."""
     return runs_folder(session) / f"candidate_{mode}"
 
@@ -147,7 +167,7 @@ def session_numbers(names: Iterable[str]) -> list[int]:
     return sorted(int(match.group(1)) for match in map(_SESSION.fullmatch, names) if match)
 
 
-def run_numbers(names: Iterable[str], mode: str) -> list[int]:
+def run_numbers(names: Iterable[str], mode: ShareMode) -> list[int]:
     """Numbers of the runs of `mode` among file `names`, ascending."""
     return sorted(int(match.group(2)) for match in map(_RUN.fullmatch, names) if match and match.group(1) == mode)
 
@@ -175,16 +195,16 @@ def is_staged(path: Path) -> bool:
 def is_exchanged(path: Path) -> bool:
     """Whether `path` is a checkpoint of the exchange, by its name and its manifest."""
     match = _ARTEFACT.fullmatch(path.name)
-    return match is not None and match.group(1) == "ckpt" and (path / MANIFEST).is_file()
+    return match is not None and match.group(1) == ArtefactKind.CKPT and (path / MANIFEST).is_file()
 
 
-def is_of_kind(name: str, kind: str) -> bool:
-    """Whether a file name is that of an artefact of `kind` ("rollout" or "ckpt"), complete or staged."""
+def is_of_kind(name: str, kind: ArtefactKind) -> bool:
+    """Return whether a file name is that of an artefact of `kind`, complete or staged."""
     match = _ARTEFACT.match(name.removeprefix(STAGING_PREFIX))
     return match is not None and match.group(1) == kind
 
 
-def staged_of_kind(names: Iterable[str], kind: str) -> list[str]:
+def staged_of_kind(names: Iterable[str], kind: ArtefactKind) -> list[str]:
     """Names of what is being prepared, or taken away, of `kind`."""
     prefix = f"{STAGING_PREFIX}{kind}_"
     return sorted(name for name in names if name.startswith(prefix))
@@ -195,14 +215,14 @@ def staged_sessions(names: Iterable[str]) -> list[str]:
     return sorted(name for name in names if name.startswith(f"{STAGING_PREFIX}session_"))
 
 
-def artefacts(names: Iterable[str], kind: str) -> list[int]:
-    """Indexes of the artefacts of `kind` ("rollout" or "ckpt") among file `names`, ascending."""
+def artefacts(names: Iterable[str], kind: ArtefactKind) -> list[int]:
+    """Return the indexes of the artefacts of `kind` among file `names`, ascending."""
     prefix = f"{kind}_"
     matches = (_ARTEFACT.fullmatch(name) for name in names if name.startswith(prefix))
     return sorted(int(match.group(2)) for match in matches if match)
 
 
-def kind_and_index(name: str) -> tuple[str, int] | None:
+def kind_and_index(name: str) -> tuple[ArtefactKind, int] | None:
     """What an artefact's file name says; None for any other name."""
     match = _ARTEFACT.fullmatch(name)
-    return (match.group(1), int(match.group(2))) if match else None
+    return (ArtefactKind(match.group(1)), int(match.group(2))) if match else None

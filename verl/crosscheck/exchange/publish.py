@@ -23,6 +23,7 @@ from typing import Any, BinaryIO
 from verl.crosscheck.errors import PublishError
 from verl.crosscheck.exchange import filesystem, layout
 from verl.crosscheck.exchange.documents import Document, plain
+from verl.crosscheck.exchange.layout import ArtefactKind
 from verl.crosscheck.exchange.manifest import Manifest
 
 
@@ -125,7 +126,7 @@ def discard(path: Path) -> None:
     disk.remove(aside)
 
 
-def sweep(folder: Path, kind: str) -> None:
+def sweep(folder: Path, kind: ArtefactKind) -> None:
     """Remove what a crash left of artefacts of `kind` that were being prepared or taken away.
 
     Only for the one run that writes that kind, before it writes any.

@@ -18,13 +18,14 @@ from verl.crosscheck.console import printable
 from verl.crosscheck.errors import DamagedError, DirectoryError, SessionError
 from verl.crosscheck.exchange import filesystem, layout
 from verl.crosscheck.exchange.artefacts import session_of
-from verl.crosscheck.exchange.layout import Layout
+from verl.crosscheck.exchange.layout import WRITES, Layout
 from verl.crosscheck.exchange.publish import discard
 from verl.crosscheck.exchange.session import cards
-from verl.crosscheck.exchange.session.claim import OTHER, WRITES, Session, current_session, is_live, read_session
+from verl.crosscheck.exchange.session.claim import Session, current_session, is_live, read_session
 from verl.crosscheck.exchange.session.peer import newest_run
 from verl.crosscheck.exchange.session.processes import is_running
 from verl.crosscheck.inspection.directory_contents import earlier_folders, names_in, size_bytes, staged, staged_sessions
+from verl.crosscheck.settings import MODES
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ def require_all_ended(root: Path, silence_s: float, clock: Clock, tell: Callable
         SessionError: one lives; nothing was deleted.
     """
     session = _require_exchange(Layout(root))
-    for mode in OTHER:
+    for mode in MODES:
         run = session.newest(mode) if session else None
         if session is None or run is None:
             continue
@@ -138,7 +139,7 @@ def carry_out(made: CleanPlan, gone: Callable[[CleanItem], object]) -> list[tupl
 
 
 def _newest_runs(session: Session | None) -> dict[str, int | None]:
-    return {mode: newest_run(session.folder, mode) for mode in OTHER} if session else {}
+    return {mode: newest_run(session.folder, mode) for mode in MODES} if session else {}
 
 
 def _remove(path: Path) -> None:
@@ -240,7 +241,7 @@ def _session_refusal(folder: Path) -> str:
 
 
 def _living(session: Session | None) -> Iterator[str]:
-    for mode in OTHER if session else ():
+    for mode in MODES if session else ():
         run = session.newest(mode) if session else None
         with suppress(DamagedError, OSError):
             if run is None or cards.read_end(run) is not None:

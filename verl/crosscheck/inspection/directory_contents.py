@@ -16,7 +16,7 @@ from pathlib import Path
 from verl.crosscheck.errors import DamagedError
 from verl.crosscheck.exchange import filesystem, layout
 from verl.crosscheck.exchange.artefacts import read_artefact_about
-from verl.crosscheck.exchange.layout import Layout
+from verl.crosscheck.exchange.layout import ArtefactKind, Layout
 from verl.crosscheck.exchange.session.claim import Session
 
 PACE_STEPS = 20
@@ -86,7 +86,7 @@ def holdings(places: Layout, session: Session | None) -> DirectoryContents:
     """
     root = places.root
     names = filesystem.active().names(root)
-    rollouts, ckpts = layout.artefacts(names, "rollout"), layout.artefacts(names, "ckpt")
+    rollouts, ckpts = (layout.artefacts(names, kind) for kind in (ArtefactKind.ROLLOUT, ArtefactKind.CKPT))
     return DirectoryContents(
         rollouts=len(rollouts),
         rollouts_bytes=sum(size_bytes(places.rollout(index)) for index in rollouts),
@@ -95,7 +95,7 @@ def holdings(places: Layout, session: Session | None) -> DirectoryContents:
         checkpoints=tuple(_kept(places, index) for index in ckpts),
         of_earlier_session=tuple(
             kind
-            for kind, indexes in (("rollout", rollouts), ("ckpt", ckpts))
+            for kind, indexes in ((ArtefactKind.ROLLOUT, rollouts), (ArtefactKind.CKPT, ckpts))
             if session and indexes and _about(places.artefact(kind, indexes[-1])).get("session") != session.id
         ),
         earlier=tuple(SizedEntry(_below(root, path), size_bytes(path)) for path in earlier_folders(places, session)),

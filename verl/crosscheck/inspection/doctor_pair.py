@@ -12,9 +12,10 @@ from verl.crosscheck.agreement.compare import flatten
 from verl.crosscheck.errors import CrossCheckError, MismatchError
 from verl.crosscheck.exchange.session import cards
 from verl.crosscheck.exchange.session.cards import Card
-from verl.crosscheck.exchange.session.claim import OTHER, current_session
+from verl.crosscheck.exchange.session.claim import current_session
 from verl.crosscheck.inspection.doctor_checks import Check, CheckResult
 from verl.crosscheck.run.ckpt_format import choose
+from verl.crosscheck.settings import MODES
 
 
 def pair_checks(root: Path) -> Iterator[Check]:
@@ -42,6 +43,6 @@ def pair_checks(root: Path) -> Iterator[Check]:
 def _pair(root: Path) -> tuple[Card, Card] | None:
     """The cards of the current runs, mode `ckpt` first: "here" in the texts is that one."""
     session = current_session(root)
-    names = [None if session is None else session.newest(mode) for mode in OTHER]
+    names = [None if session is None else session.newest(mode) for mode in MODES]
     ckpt, rollout = names
     return None if ckpt is None or rollout is None else (cards.read_card(ckpt), cards.read_card(rollout))

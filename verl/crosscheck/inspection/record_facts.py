@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from verl.crosscheck.errors import DamagedError, SettingsError
+from verl.crosscheck.exchange.layout import ArtefactKind
 from verl.crosscheck.exchange.record.record import StoredRecord, read_stored
 from verl.crosscheck.exchange.record.types import StoredTensor
 from verl.crosscheck.identity import Call
@@ -198,7 +199,7 @@ class Tokens:
 
 
 def _call(path: Path, record: StoredRecord) -> Call | None:
-    if record.about.get("kind") != "rollout":
+    if record.about.get("kind") != ArtefactKind.ROLLOUT:
         return None
     try:
         return Call.from_json(record.meta["call"])

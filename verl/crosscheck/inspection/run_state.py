@@ -23,7 +23,7 @@ from verl.crosscheck.exchange.session import cards
 from verl.crosscheck.exchange.session.cards import Card, End, EndState, Progress
 from verl.crosscheck.exchange.session.claim import Session
 from verl.crosscheck.exchange.session.processes import is_running
-from verl.crosscheck.settings import HEARTBEAT_INTERVAL_S
+from verl.crosscheck.settings import HEARTBEAT_INTERVAL_S, ShareMode
 
 DEFAULT_SILENCE_S = 180.0
 """`trainer.share_data_silence_s`, for a card that does not say."""
@@ -95,7 +95,7 @@ class WatchedRun:
         problem: why it is unreadable.
     """
 
-    mode: str
+    mode: ShareMode
     state: RunState = RunState.NO_RUN
     evidence: StateSource = StateSource.NOTHING
     number: int | None = None
@@ -139,7 +139,7 @@ class RunProbe:
         self._clock, self._wall_s = clock, wall_s
         self._seen: dict[Path, _Seen] = {}
 
-    def look(self, session: Session, mode: str) -> tuple[WatchedRun, Card | None]:
+    def look(self, session: Session, mode: ShareMode) -> tuple[WatchedRun, Card | None]:
         """The current run of a mode in a session, and its card if that can be read.
 
         Raises:
@@ -157,7 +157,7 @@ class RunProbe:
             return WatchedRun(mode, RunState.UNREADABLE, number=number, problem=problem), None
         return self._run(names, number, card, progress, end), card
 
-    def watch(self, session: Session, modes: Iterable[str], longest_s: float) -> None:
+    def watch(self, session: Session, modes: Iterable[ShareMode], longest_s: float) -> None:
         """Look at runs until something of each changes, as long as its state hangs on file times that leave doubt."""
         start_s = self._clock.monotonic_s()
         while any([self._in_doubt(self.look(session, mode)[0]) for mode in modes]):  # all of them, each time

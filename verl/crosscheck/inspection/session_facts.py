@@ -15,11 +15,12 @@ import msgspec
 from verl.crosscheck.agreement.compare import flatten
 from verl.crosscheck.errors import DirectoryError
 from verl.crosscheck.exchange import layout
-from verl.crosscheck.exchange.layout import Layout, RunNames
+from verl.crosscheck.exchange.layout import ArtefactKind, Layout, RunNames
 from verl.crosscheck.exchange.manifest import read_checked
 from verl.crosscheck.exchange.session import cards
-from verl.crosscheck.exchange.session.claim import OTHER, read_session
+from verl.crosscheck.exchange.session.claim import read_session
 from verl.crosscheck.inspection.directory_contents import names_in
+from verl.crosscheck.settings import MODES
 
 _NUMBER = re.compile(r"[0-9]+")
 _GROUPED = 4
@@ -98,7 +99,7 @@ def folder_facts(path: Path) -> CheckpointFacts | RunFacts | SessionContent:
         return run_facts(path)
     if layout.SESSION in names:
         return session_content(path)
-    if layout.MANIFEST in names or layout.is_of_kind(path.name, "ckpt"):
+    if layout.MANIFEST in names or layout.is_of_kind(path.name, ArtefactKind.CKPT):
         return checkpoint_facts(path)
     if places.sessions.name in names:
         raise DirectoryError(f"{path} is a whole exchange directory: type verl-crosscheck status {path}")
@@ -138,9 +139,9 @@ def session_content(path: Path) -> SessionContent:
         number=session.number,
         id=session.id,
         base_step=session.base_step,
-        runs=tuple(f"{mode}_{number}" for mode in OTHER for number in layout.run_numbers(runs, mode)),
-        rollouts=tuple(layout.artefacts(names, "rollout")),
-        checkpoints=tuple(layout.artefacts(names, "ckpt")),
+        runs=tuple(f"{mode}_{number}" for mode in MODES for number in layout.run_numbers(runs, mode)),
+        rollouts=tuple(layout.artefacts(names, ArtefactKind.ROLLOUT)),
+        checkpoints=tuple(layout.artefacts(names, ArtefactKind.CKPT)),
     )
 
 

@@ -19,8 +19,8 @@ from verl.crosscheck.exchange.session.claim import Session, locate
 from verl.crosscheck.inspection.directory_contents import DirectoryContents, holdings
 from verl.crosscheck.inspection.run_state import RunProbe, RunState, WatchedRun
 from verl.crosscheck.inspection.summary import summary
+from verl.crosscheck.settings import MODES, ShareMode
 
-MODES = ("ckpt", "rollout")
 SCHEMA = "verl-crosscheck/status"
 SCHEMA_VERSION = 1
 
@@ -166,7 +166,7 @@ def _session_facts(session: Session) -> SessionFacts:
     return SessionFacts(session.number, session.id, session.base_step, str(session.folder))
 
 
-def _facts(session: Session, mode: str) -> dict[str, Any] | None:
+def _facts(session: Session, mode: ShareMode) -> dict[str, Any] | None:
     names = session.newest(mode)
     try:
         return cards.read_facts(names) if names else None
@@ -203,5 +203,5 @@ def _version_differences(runs: tuple[WatchedRun, ...]) -> dict[str, dict[str, st
     if any(run.state in (RunState.NO_RUN, RunState.UNREADABLE) for run in runs):
         return {}
     names = sorted({name for run in runs for name in run.versions})
-    by_mode = {name: {run.mode: run.versions.get(name, "") for run in runs} for name in names}
+    by_mode = {name: {str(run.mode): run.versions.get(name, "") for run in runs} for name in names}
     return {name: values for name, values in by_mode.items() if len(set(values.values())) > 1}

@@ -9,6 +9,7 @@ import re
 from verl.crosscheck.errors import PeerFailedError
 from verl.crosscheck.exchange.layout import kind_and_index
 from verl.crosscheck.inspection.run_state import RunState, WatchedRun
+from verl.crosscheck.settings import ShareMode
 from verl.crosscheck.text import duration
 
 _WAITING = re.compile(r"waiting for (?P<artefact>(?:rollout|ckpt)_[0-9]+)")
@@ -100,7 +101,7 @@ def _sentence(run: WatchedRun) -> str:
     return f"{who} is {_doing(run)}{_so_far(run)}."
 
 
-def _start(mode: str) -> str:
+def _start(mode: ShareMode) -> str:
     return f"start one with trainer.share_data={mode} and this same directory"
 
 

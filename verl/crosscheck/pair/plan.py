@@ -20,8 +20,9 @@ from pathlib import Path
 from verl.crosscheck.errors import SettingsError
 from verl.crosscheck.overrides import assignment
 from verl.crosscheck.pair.commands import TrainingCommand, doubts
+from verl.crosscheck.settings import MODES, ShareMode
 
-MODES: Mapping[int, tuple[str, str]] = {1: ("ckpt", "rollout"), 2: ("rollout", "ckpt")}
+MODES_OF_SCENARIO = {1: MODES, 2: MODES[::-1]}
 """By scenario: `trainer.share_data` of A and of B."""
 
 _DEVICES = re.compile(r"[A-Z_]*VISIBLE_DEVICES")
@@ -70,7 +71,7 @@ class Side:
 
     name: str
     label: str
-    mode: str
+    mode: ShareMode
     command: TrainingCommand
     env: Mapping[str, str]
     folder: Path
@@ -194,14 +195,14 @@ def _scenario(request: PairRequest, number: int) -> PairPlan:
     name = f"scenario_{number}"
     commands = (request.a, request.b)
     envs = (request.a_env, request.b_env)
-    return _pair(request, number, name, ("A", "B"), MODES[number], commands, envs)
+    return _pair(request, number, name, ("A", "B"), MODES_OF_SCENARIO[number], commands, envs)
 
 
 def _control(request: PairRequest) -> PairPlan:
     """B against itself: where both need devices of their own, one of them takes A's."""
     devices = {name: value for name, value in request.a_env.items() if _DEVICES.fullmatch(name)}
     envs = ({**request.b_env, **devices}, request.b_env)
-    return _pair(request, None, "control", ("B, first", "B, second"), MODES[1], (request.b, request.b), envs)
+    return _pair(request, None, "control", ("B, first", "B, second"), MODES, (request.b, request.b), envs)
 
 
 def _pair(
@@ -209,7 +210,7 @@ def _pair(
     scenario: int | None,
     name: str,
     labels: Sequence[str],
-    modes: Sequence[str],
+    modes: Sequence[ShareMode],
     commands: Sequence[TrainingCommand],
     envs: Sequence[Mapping[str, str]],
 ) -> PairPlan:
@@ -222,7 +223,7 @@ def _pair(
     return PairPlan(scenario, exchange, request.steps, (sides[0], sides[1]))
 
 
-def _overrides(command: TrainingCommand, steps: int, mode: str, exchange: Path, folder: Path) -> tuple[str, ...]:
+def _overrides(command: TrainingCommand, steps: int, mode: ShareMode, exchange: Path, folder: Path) -> tuple[str, ...]:
     last_step = command.first_step + steps
     values = {
         "trainer.share_data": mode,

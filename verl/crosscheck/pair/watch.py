@@ -13,6 +13,7 @@ from typing import Protocol
 
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.errors import PeerFailedError, PeerSilentError, WaitTimeoutError
+from verl.crosscheck.exchange.layout import ArtefactKind
 from verl.crosscheck.inspection.run_state import RunState, WatchedRun
 from verl.crosscheck.inspection.status import Status
 from verl.crosscheck.pair.log_tail import error_line, last_lines
@@ -265,7 +266,7 @@ def _outcome(pair: PairPlan, sight: PairSight, words: str, which: int | None, *,
 
 def _compared(sight: PairSight) -> bool:
     """Whether both runs have done an update: the one has published weights, the other one has taken some."""
-    counts = [(run.published.get("ckpt", 0), run.taken.get("ckpt", 0)) for run in sight.runs]
+    counts = [(run.published.get(ArtefactKind.CKPT, 0), run.taken.get(ArtefactKind.CKPT, 0)) for run in sight.runs]
     return any(published for published, _ in counts) and any(taken for _, taken in counts)
 
 

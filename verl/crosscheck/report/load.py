@@ -25,6 +25,7 @@ from verl.crosscheck.exchange.directory import require_own_file
 from verl.crosscheck.report.model import Control, Report, Scenario, TokenRow
 from verl.crosscheck.report.recorded_pair import RecordedPair, find_pair, load_evidence, runs_of, settings_of
 from verl.crosscheck.report.worst_rows import Decode
+from verl.crosscheck.settings import MODES, ShareMode
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,6 @@ def _own_version() -> dict[str, str]:
 MAX_COMPARISON_BYTES = 64 * 1024 * 1024
 """A model of a thousand tensors takes about 100 kB."""
 
-MODES = ("ckpt", "rollout")
 """Of the sampler and of the taker."""
 
 
@@ -208,7 +208,7 @@ def _made(pair: RecordedPair, step: int) -> StepComparison | None:
         return None
 
 
-def _sampling(pair: RecordedPair, mode: str) -> Mapping[str, Any] | None:
+def _sampling(pair: RecordedPair, mode: ShareMode) -> Mapping[str, Any] | None:
     """How a run sampled and trained, from its first evidence that can be read."""
     for step in sorted(pair.evidence[mode]):
         found = load_evidence(pair, mode, step)

@@ -16,8 +16,9 @@ from pathlib import Path
 from verl.crosscheck.diagnosis.assess import state_of, strength
 from verl.crosscheck.diagnosis.findings import Aspect, Finding, State, StepComparison, Verdict
 from verl.crosscheck.reasons import Reason
+from verl.crosscheck.settings import ShareMode
 
-MODE_OF_A = {1: "ckpt", 2: "rollout"}
+MODE_OF_A = {1: ShareMode.CKPT, 2: ShareMode.ROLLOUT}
 """Mode of run A by scenario."""
 
 

@@ -17,12 +17,13 @@ from verl.crosscheck.agreement.compare import NOT_SET, Difference, compare
 from verl.crosscheck.errors import CrossCheckError, DamagedError
 from verl.crosscheck.exchange import filesystem, layout
 from verl.crosscheck.exchange.directory import require_own_file
-from verl.crosscheck.exchange.layout import Layout, RunNames
+from verl.crosscheck.exchange.layout import OTHER, ArtefactKind, Layout, RunNames
 from verl.crosscheck.exchange.session import cards
 from verl.crosscheck.exchange.session.cards import Card
-from verl.crosscheck.exchange.session.claim import OTHER, Session, locate
+from verl.crosscheck.exchange.session.claim import Session, locate
 from verl.crosscheck.reasons import Reason
 from verl.crosscheck.report.model import MODE_OF_A, RunSummary, SettingRow
+from verl.crosscheck.settings import MODES, ShareMode
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class RecordedPair:
     @property
     def steps(self) -> list[int]:
         """Steps of which a comparison is there, or evidence of either run."""
-        return sorted({*self.comparisons, *self.evidence["ckpt"], *self.evidence["rollout"]})
+        return sorted({*self.comparisons, *(step for found in self.evidence.values() for step in found)})
 
     def tell_problem(self, path: Path, error: Exception) -> None:
         """Remember that a file could not be used."""
@@ -65,10 +66,10 @@ def find_pair(root: Path) -> RecordedPair:
         root=places.root,
         session=session,
         cards={},
-        evidence={mode: _newest(session, mode, lambda run: run.all_evidence, RunNames.evidence) for mode in OTHER},
-        comparisons=_newest(session, "ckpt", lambda run: run.comparisons, RunNames.comparison),
+        evidence={mode: _newest(session, mode, lambda run: run.all_evidence, RunNames.evidence) for mode in MODES},
+        comparisons=_newest(session, ShareMode.CKPT, lambda run: run.comparisons, RunNames.comparison),
     )
-    for mode in OTHER:
+    for mode in MODES:
         names = session.newest(mode)
         if names is None:
             continue
@@ -82,11 +83,11 @@ def find_pair(root: Path) -> RecordedPair:
 def rollouts(pair: RecordedPair) -> list[Path]:
     """Rollouts that are still there, in order."""
     places = Layout(pair.root)
-    return [places.rollout(index) for index in layout.artefacts(_names(pair.root), "rollout")]
+    return [places.rollout(index) for index in layout.artefacts(_names(pair.root), ArtefactKind.ROLLOUT)]
 
 
 def _newest(
-    session: Session, mode: str, folder: Callable[[RunNames], Path], file: Callable[[RunNames, int], Path]
+    session: Session, mode: ShareMode, folder: Callable[[RunNames], Path], file: Callable[[RunNames, int], Path]
 ) -> dict[int, Path]:
     """A file for each step, of the last run that did it: one that was started again does steps again."""
     found: dict[int, Path] = {}
@@ -118,7 +119,7 @@ def runs_of(pair: RecordedPair, scenario: int) -> tuple[RunSummary, ...]:
 def settings_of(pair: RecordedPair, scenario: int) -> tuple[tuple[SettingRow, ...], dict[str, Reason]]:
     """What differs between the two set-ups, what must agree first; and what was not compared, with the reason."""
     mode = MODE_OF_A[scenario]
-    if len(pair.cards) < len(OTHER):
+    if len(pair.cards) < len(MODES):
         return (), {}
     a, b = pair.cards[mode], pair.cards[OTHER[mode]]
     facts = [_facts(pair, each) for each in (mode, OTHER[mode])]
@@ -153,7 +154,7 @@ def _run(pair: RecordedPair, letter: str, card: Card) -> RunSummary:
     )
 
 
-def _facts(pair: RecordedPair, mode: str) -> dict[str, Any] | None:
+def _facts(pair: RecordedPair, mode: ShareMode) -> dict[str, Any] | None:
     names = pair.session.newest(mode)
     try:
         return cards.read_facts(names) if names else None
@@ -181,7 +182,7 @@ def _text(value: Any) -> str:
     return text if len(text) <= VALUE_CHARS else f"{text[:VALUE_CHARS]}..."
 
 
-def load_evidence(pair: RecordedPair, mode: str, step: int) -> Any:
+def load_evidence(pair: RecordedPair, mode: ShareMode, step: int) -> Any:
     """A run's `StepEvidence` of a step; None if it is not there, or if it cannot be used, of which the pair is told."""
     path = pair.evidence[mode].get(step)
     if path is None:

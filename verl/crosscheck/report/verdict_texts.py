@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from verl.crosscheck.diagnosis.assess import strength
 from verl.crosscheck.diagnosis.findings import Aspect, Finding, Phase, Verdict, VerdictEvidence
 from verl.crosscheck.diagnosis.rules import Because, Next
-from verl.crosscheck.exchange.session.claim import OTHER
+from verl.crosscheck.exchange.layout import OTHER
 from verl.crosscheck.report.model import MODE_OF_A, Report, Scenario
 from verl.crosscheck.report.texts.texts import Texts
+from verl.crosscheck.settings import MODES, ShareMode
 from verl.crosscheck.text import NOTHING, number
 
 FAULT, OK, OPEN, UNKNOWN = "fault", "ok", "open", "unknown"
@@ -218,7 +219,7 @@ def _pair(directory: str, first: str, second: str) -> str:
     name = shlex.quote(directory)
     return "\n".join(
         f"{_TRAIN}trainer.share_data={mode} \\\n    trainer.share_data_dir={name}   # {who}"
-        for mode, who in (("ckpt", first), ("rollout", second))
+        for mode, who in zip(MODES, (first, second), strict=True)
     )
 
 
@@ -240,7 +241,7 @@ def _scenario(number: int) -> Callable[[Report], str]:
 
 def _again(report: Report, *, control: bool = False) -> str:
     given = [str(each.directory) for each in report.scenarios]
-    alone = ["--suspect", "rollout"] if [each.number for each in report.scenarios] == [2] else []
+    alone = ["--suspect", ShareMode.ROLLOUT.value] if [each.number for each in report.scenarios] == [2] else []
     more = ["--control", _beside(report, "control")] if control else ["--tokenizer", "MODEL"]
     return shlex.join(["verl-crosscheck", "report", *given, *alone, *more, "-o", "report.html"])
 

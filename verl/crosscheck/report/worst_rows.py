@@ -22,6 +22,7 @@ from verl.crosscheck.errors import CrossCheckError
 from verl.crosscheck.evidence.step import MASK
 from verl.crosscheck.report.model import Token, TokenRow
 from verl.crosscheck.report.recorded_pair import RecordedPair, load_evidence, rollouts
+from verl.crosscheck.settings import MODES
 
 if TYPE_CHECKING:
     from verl.crosscheck.evidence.step import StepEvidence
@@ -67,7 +68,7 @@ def _steps(steps: Sequence[StepComparison], verdict: Verdict) -> list[StepCompar
 
 def _of_step(number: int, pair: RecordedPair, step: StepComparison, texts: RowTexts, count: int) -> Iterator[TokenRow]:
     rows = list({row.row_id: row for row in reversed(step.worst_rows)}.values())[::-1][:count]
-    sides = [load_evidence(pair, mode, step.global_step) for mode in ("ckpt", "rollout")] if rows else []
+    sides = [load_evidence(pair, mode, step.global_step) for mode in MODES] if rows else []
     if not sides or None in sides:
         return
     known = texts.of_step(step.global_step, [row.row_id for row in rows])

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import OmegaConf
 
 from verl.crosscheck.console import MARK, failure_told, say
-from verl.crosscheck.exchange.layout import Layout
+from verl.crosscheck.exchange.layout import ArtefactKind, Layout
 from verl.crosscheck.exchange.session.cards import Start
 from verl.crosscheck.identity import Call
 from verl.crosscheck.run import resuming
@@ -107,7 +107,7 @@ class Exchange(NoHooks):
             observed: gives the update; without it nothing is recorded for the verdict.
         """
         index, self.updates = self.updates, self.updates + 1
-        self._exchange_ckpt(index, actor, {"kind": "ckpt", "index": index, **about}, observed)
+        self._exchange_ckpt(index, actor, {"kind": ArtefactKind.CKPT.value, "index": index, **about}, observed)
         return self.times.collect()
 
     def metrics(self) -> dict[str, float]:

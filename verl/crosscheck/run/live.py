@@ -18,11 +18,10 @@ from verl.crosscheck.console import MARK, failure_told, say
 from verl.crosscheck.errors import CrossCheckError, DamagedError, PublishError
 from verl.crosscheck.exchange import artefacts, filesystem, layout
 from verl.crosscheck.exchange.free_space import require_space
-from verl.crosscheck.exchange.layout import MANIFEST, Layout
+from verl.crosscheck.exchange.layout import MANIFEST, WRITES, ArtefactKind, Layout
 from verl.crosscheck.exchange.manifest import read_manifest
 from verl.crosscheck.exchange.publish import discard, publish_folder, sweep
 from verl.crosscheck.exchange.retention import removable
-from verl.crosscheck.exchange.session.claim import WRITES
 from verl.crosscheck.exchange.session.peer import Sighting
 from verl.crosscheck.exchange.session.wait import Wait, Waiting
 from verl.crosscheck.identity import Call, CallKind
@@ -61,7 +60,7 @@ class LiveExchange(Exchange):
         self.observer = StepObserver(self.slot, settings, self.times)
         self._trains_adapters = trains_adapters(config)
         self._facts: dict[str, Any] = {}
-        self._size_bytes: dict[str, int] = {}
+        self._size_bytes: dict[ArtefactKind, int] = {}
         """By kind: size of the artefact that this run saved last."""
         self._half_deleted = False
 
@@ -138,7 +137,7 @@ class LiveExchange(Exchange):
         except FileNotFoundError:
             return False
         except DamagedError:
-            own = layout.is_of_kind(path.name, WRITES[self.mode.value])
+            own = layout.is_of_kind(path.name, WRITES[self.mode])
             seen = None if own else self.partner.peer.look()
             if own or (seen is not None and seen.progress is not None):
                 raise
@@ -158,8 +157,8 @@ class LiveExchange(Exchange):
         path = self.layout.rollout(call.index)
         with saving(path), failure_told(MARK, f"Failed to dump data in {path}: "):
             self.slot.require_current()
-            require_space(path, self._last_size_bytes("rollout", call.index))
-            self._size_bytes["rollout"] = save_rollout(path, call, prompts, output, stamp=self.slot.stamp)
+            require_space(path, self._last_size_bytes(ArtefactKind.ROLLOUT, call.index))
+            self._size_bytes[ArtefactKind.ROLLOUT] = save_rollout(path, call, prompts, output, stamp=self.slot.stamp)
         return path
 
     # ---------------------------------------------------------------- checkpoints
@@ -187,11 +186,11 @@ class LiveExchange(Exchange):
                 self.run.report(f"loading {path.name}")
                 self._load(path, actor, about)
         self.observer.after_load()
-        self.run.report_taken("ckpt", index, "pushing weights")
+        self.run.report_taken(ArtefactKind.CKPT, index, "pushing weights")
         say(MARK, f"Successfully load ckpt from {path}", "green")
 
     def _give_ckpt(self, path: Path, index: int, actor: ActorFiles, about: dict[str, Any]) -> None:
-        self.partner.require_partner("rollout", self.index.next)
+        self.partner.require_partner(ArtefactKind.ROLLOUT, self.index.next)
         if self.is_there(path):
             self._go_on_with(path, index, actor, about)
             return
@@ -201,10 +200,12 @@ class LiveExchange(Exchange):
         with self.times.spent("save_ckpt"):
             with saving(path), failure_told(MARK, f"Failed to save ckpt to {path}: "):
                 self.slot.require_current()
-                require_space(path, self._last_size_bytes("ckpt", index))
+                require_space(path, self._last_size_bytes(ArtefactKind.CKPT, index))
                 stamped = {**about, "format": form.value, **self.slot.stamp}
-                self._size_bytes["ckpt"] = publish_folder(path, lambda stage: self._fill(stage, save), stamped)
-            self.run.report_published("ckpt", index, "pushing weights")
+                self._size_bytes[ArtefactKind.CKPT] = publish_folder(
+                    path, lambda stage: self._fill(stage, save), stamped
+                )
+            self.run.report_published(ArtefactKind.CKPT, index, "pushing weights")
             self._delete_old()
         say(MARK, f"Successfully save ckpt to {path}", "green")
 
@@ -220,7 +221,7 @@ class LiveExchange(Exchange):
         both must go on from the same weights."""
         with self.times.spent("load_ckpt"), failure_told(MARK, f"Load ckpt failed from {path} because of "):
             self._load(path, actor, about)
-        self.run.report_published("ckpt", index, "pushing weights")
+        self.run.report_published(ArtefactKind.CKPT, index, "pushing weights")
         say(MARK, f"Successfully load ckpt from {path}", "green")
 
     def _load(self, path: Path, actor: ActorFiles, about: dict[str, Any]) -> None:
@@ -230,13 +231,13 @@ class LiveExchange(Exchange):
     def _delete_old(self) -> None:
         """Delete the checkpoints that neither this run nor the other one needs again."""
         seen = self.partner.peer.look()
-        taken = seen.progress.taken.get("ckpt", 0) if seen is not None and seen.progress is not None else 0
+        taken = seen.progress.taken.get(ArtefactKind.CKPT, 0) if seen is not None and seen.progress is not None else 0
         root = self.layout.root
         if self._half_deleted:
             with suppress(OSError):
-                sweep(root, "ckpt")
+                sweep(root, ArtefactKind.CKPT)
                 self._half_deleted = False
-        present = layout.artefacts(filesystem.active().names(root), "ckpt")
+        present = layout.artefacts(filesystem.active().names(root), ArtefactKind.CKPT)
         for index in removable(present, taken, self.settings.keep_ckpts):
             try:
                 discard(self.layout.ckpt(index))
@@ -244,13 +245,13 @@ class LiveExchange(Exchange):
                 self._half_deleted = True
                 say(MARK, f"Warning: {self.layout.ckpt(index)} could not be deleted ({e.strerror})", "yellow")
 
-    def _last_size_bytes(self, kind: str, index: int) -> int:
+    def _last_size_bytes(self, kind: ArtefactKind, index: int) -> int:
         """Return the size of the last artefact of a kind; 0 if there was none."""
         if kind not in self._size_bytes and index > 0:
             path = self.layout.artefact(kind, index - 1)
             with suppress(CrossCheckError, OSError):
                 self._size_bytes[kind] = (
-                    sum(read_manifest(path).files.values()) if kind == "ckpt" else path.lstat().st_size
+                    sum(read_manifest(path).files.values()) if kind is ArtefactKind.CKPT else path.lstat().st_size
                 )
         return self._size_bytes.get(kind, 0)
 
@@ -264,7 +265,7 @@ class PublishedRollouts:
 
     def begin(self, prompts: DataProto) -> Call | None:
         exchange = self._exchange
-        exchange.partner.require_partner("ckpt", exchange.updates)
+        exchange.partner.require_partner(ArtefactKind.CKPT, exchange.updates)
         call = exchange.identify(prompts)
         if call is not None:
             exchange.run.report("generating", global_step=call.global_step, calls=call.index)
@@ -275,7 +276,7 @@ class PublishedRollouts:
         if call is None or not exchange.is_there(exchange.layout.rollout(call.index)):
             return None
         output = exchange.load_rollout(call, prompts)
-        exchange.run.report_published("rollout", call.index, _phase_after(call))
+        exchange.run.report_published(ArtefactKind.ROLLOUT, call.index, _phase_after(call))
         exchange.times.account(call, output)
         return output
 
@@ -285,7 +286,7 @@ class PublishedRollouts:
         exchange = self._exchange
         with exchange.times.spent("save_rollout"):
             path = exchange.save_rollout(call, prompts, output)
-        exchange.run.report_published("rollout", call.index, _phase_after(call))
+        exchange.run.report_published(ArtefactKind.ROLLOUT, call.index, _phase_after(call))
         say(MARK, f"Successfully dump data in {path}", "green")
         exchange.times.account(call, output)
 
@@ -306,7 +307,7 @@ class ReceivedRollouts:
         say(MARK, "Waiting for shared data...", "green")
         call = self._await(call)
         output = exchange.load_rollout(call, prompts, self._require_usable)
-        exchange.run.report_taken("rollout", call.index, _phase_after(call))
+        exchange.run.report_taken(ArtefactKind.ROLLOUT, call.index, _phase_after(call))
         exchange.times.account(call, output)
         return output
 

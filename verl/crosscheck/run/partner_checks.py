@@ -13,11 +13,10 @@ from verl.crosscheck.console import MARK, say
 from verl.crosscheck.errors import DamagedError, ResumeError, SettingsError
 from verl.crosscheck.exchange import filesystem, layout
 from verl.crosscheck.exchange.artefacts import of_session, read_artefact_about
-from verl.crosscheck.exchange.layout import RunNames
+from verl.crosscheck.exchange.layout import OTHER, WRITES, ArtefactKind, RunNames
 from verl.crosscheck.exchange.retention import lost
 from verl.crosscheck.exchange.session import cards
 from verl.crosscheck.exchange.session.cards import Card, EndState
-from verl.crosscheck.exchange.session.claim import OTHER, WRITES
 from verl.crosscheck.exchange.session.own_run import OwnRun
 from verl.crosscheck.exchange.session.peer import Peer, Sighting
 from verl.crosscheck.reasons import ReasonCode, because
@@ -118,7 +117,7 @@ class PartnerChecks:
             say(MARK, f"checkpoints are exchanged in the {self._choice.format.value} form: {self._choice.reason}")
             self._said = self._choice
 
-    def require_partner(self, kind: str, index: int) -> None:
+    def require_partner(self, kind: ArtefactKind, index: int) -> None:
         """Do as `look_around`, and raise if the other run has ended without what this one needs next.
 
         Args:
@@ -207,7 +206,7 @@ class PartnerChecks:
         kind = WRITES[seen.card.mode]
         progress, start = seen.progress, seen.card.start
         needed = self._run.progress.taken[kind]
-        if kind == "rollout":
+        if kind is ArtefactKind.ROLLOUT:
             made = progress.calls if progress else start.calls
         else:
             made = progress.updates if progress else start.updates
@@ -230,7 +229,7 @@ class PartnerChecks:
             "on the run in mode rollout keeps all checkpoints"
         )
 
-    def _step_before(self, kind: str, index: int) -> int | None:
+    def _step_before(self, kind: ArtefactKind, index: int) -> int | None:
         """Return the step after which a run that needs `kind` from `index` on can be resumed, as the artefact says."""
         about = read_artefact_about(layout.Layout(self._run.place.root).artefact(kind, index))
         step = about.get("global_step")

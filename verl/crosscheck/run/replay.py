@@ -12,9 +12,10 @@ from verl.crosscheck.agreement.compare import compare, require_agreement, withou
 from verl.crosscheck.console import MARK, failure_told, say
 from verl.crosscheck.errors import DamagedError, DirectoryError
 from verl.crosscheck.exchange import artefacts
+from verl.crosscheck.exchange.layout import OTHER, ArtefactKind
 from verl.crosscheck.exchange.session import cards
 from verl.crosscheck.exchange.session.cards import Card
-from verl.crosscheck.exchange.session.claim import OTHER, locate
+from verl.crosscheck.exchange.session.claim import locate
 from verl.crosscheck.identity import Call
 from verl.crosscheck.run.acceptance import load_checked, recorded_key
 from verl.crosscheck.run.exchanging import Exchange
@@ -40,11 +41,11 @@ class ReplayExchange(Exchange):
     def __init__(self, config: Any, settings: ShareSettings, mode: ShareMode) -> None:
         layout, self.session = locate(settings.directory)
         own = card_of(config, mode)
-        names = self.session.newest(OTHER[mode.value])
+        names = self.session.newest(OTHER[mode])
         if names is None:
             raise DirectoryError(
-                f"{self.session.folder} has no run in mode {OTHER[mode.value]}, so there is nothing to replay for mode "
-                f"{mode.value}. Name the directory of a session that two runs took part in"
+                f"{self.session.folder} has no run in mode {OTHER[mode]}, so there is nothing to replay for mode "
+                f"{mode}. Name the directory of a session that two runs took part in"
             )
         other = cards.read_card(names)
         goes_on = own.start.session == self.session.id
@@ -69,13 +70,13 @@ class ReplayExchange(Exchange):
             return
         path = self.layout.ckpt(index)
         with failure_told(MARK, f"Load ckpt failed from {path} because of "), self.times.spent("load_ckpt"):
-            self.require_recorded("ckpt", index)
+            self.require_recorded(ArtefactKind.CKPT, index)
             # The recorded update was made from the recorded rollout, and this run's own may well be another.
             about.pop("batch_digest", None)
             load_checked(path, actor, about, strict=self.settings.strict)
         say(MARK, f"Successfully load ckpt from {path}", "green")
 
-    def require_recorded(self, kind: str, index: int) -> None:
+    def require_recorded(self, kind: ArtefactKind, index: int) -> None:
         """Return if the session recorded that artefact.
 
         Raises:
@@ -87,7 +88,7 @@ class ReplayExchange(Exchange):
         there = ", ".join(_ranges(found)) or "none"
         advice = (
             "Record with trainer.share_data_keep_ckpts=null to replay mode ckpt"
-            if kind == "ckpt"
+            if kind is ArtefactKind.CKPT
             else "The recording ends there"
         )
         raise DirectoryError(
@@ -108,7 +109,9 @@ class RecordedRollouts:
         if call is None:
             return None
         index = call.index
-        output = self._exchange.load_rollout(call, prompts, lambda: self._exchange.require_recorded("rollout", index))
+        output = self._exchange.load_rollout(
+            call, prompts, lambda: self._exchange.require_recorded(ArtefactKind.ROLLOUT, index)
+        )
         self._exchange.times.account(call, output)
         return output
 

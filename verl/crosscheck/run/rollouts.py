@@ -12,12 +12,13 @@ import torch
 from tensordict import TensorDict
 
 from verl.crosscheck.errors import DamagedError, EncodingError, MismatchError
+from verl.crosscheck.exchange.layout import ArtefactKind
 from verl.crosscheck.exchange.publish import publish_file
 from verl.crosscheck.exchange.record.record import Record, read_record, write_record
 from verl.crosscheck.identity import Call, CallKind, Prompts, digest
 from verl.protocol import DataProto
 
-KIND = "rollout"
+KIND = ArtefactKind.ROLLOUT.value
 
 
 def identify_call(index: int, prompts: DataProto) -> Call:

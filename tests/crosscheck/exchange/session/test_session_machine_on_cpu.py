@@ -14,12 +14,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from verl.crosscheck.clock import ManualClock
 from verl.crosscheck.errors import ResumeError, SessionError
 from verl.crosscheck.exchange import artefacts, layout
-from verl.crosscheck.exchange.layout import Layout
+from verl.crosscheck.exchange.layout import OTHER, WRITES, Layout
 from verl.crosscheck.exchange.publish import publish_file, publish_folder
 from verl.crosscheck.exchange.record.record import Record, write_record
 from verl.crosscheck.exchange.retention import lost, removable
 from verl.crosscheck.exchange.session.cards import Card, Start
-from verl.crosscheck.exchange.session.claim import OTHER, WRITES, current_session
+from verl.crosscheck.exchange.session.claim import current_session
 from verl.crosscheck.exchange.session.heartbeat import beat
 from verl.crosscheck.exchange.session.own_run import attach, open_run
 from verl.crosscheck.identity import CallKind

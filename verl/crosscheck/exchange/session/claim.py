@@ -26,17 +26,13 @@ from verl.crosscheck.clock import Clock
 from verl.crosscheck.errors import DamagedError, DirectoryError, PublishError, ResumeError, SessionError
 from verl.crosscheck.exchange import filesystem, layout
 from verl.crosscheck.exchange.documents import Count, Document, read_document
-from verl.crosscheck.exchange.layout import Layout, RunNames
+from verl.crosscheck.exchange.layout import OTHER, Layout, RunNames
 from verl.crosscheck.exchange.publish import publish_document, rename_new_folder
 from verl.crosscheck.exchange.session import cards
 from verl.crosscheck.exchange.session.cards import Card, End, EndState, Start
 from verl.crosscheck.exchange.session.peer import newest_run
 from verl.crosscheck.exchange.session.processes import is_running
-from verl.crosscheck.settings import HEARTBEAT_INTERVAL_S
-
-OTHER = {"ckpt": "rollout", "rollout": "ckpt"}
-WRITES = {"ckpt": "rollout", "rollout": "ckpt"}
-"""The kind of artefact that a run of a mode writes, alone."""
+from verl.crosscheck.settings import HEARTBEAT_INTERVAL_S, MODES, ShareMode
 
 _ATTEMPTS = 20
 _LONGEST_PAUSE_S = 5.0
@@ -64,15 +60,15 @@ class Session:
     """Steps that were done before it: index 0 of either kind belongs to the step after these."""
     folder: Path
 
-    def run(self, mode: str, number: int) -> RunNames:
+    def run(self, mode: ShareMode, number: int) -> RunNames:
         return RunNames(layout.run_folder(self.folder, mode, number))
 
-    def runs(self, mode: str) -> list[tuple[int, RunNames]]:
+    def runs(self, mode: ShareMode) -> list[tuple[int, RunNames]]:
         """All runs of a mode that took part, in order."""
         names = filesystem.active().names(layout.runs_folder(self.folder))
         return [(number, self.run(mode, number)) for number in layout.run_numbers(names, mode)]
 
-    def newest(self, mode: str) -> RunNames | None:
+    def newest(self, mode: ShareMode) -> RunNames | None:
         """The current run of a mode."""
         number = newest_run(self.folder, mode)
         return None if number is None else self.run(mode, number)
@@ -84,7 +80,7 @@ class RunSlot:
 
     root: Path
     session: Session
-    mode: str
+    mode: ShareMode
     number: int
     run_id: str
 
@@ -211,11 +207,11 @@ class _MovedError(Exception):
 def _joins(session: Session, card: Card, silence_s: float, clock: Clock, tell: Callable[[str], object]) -> bool:
     goes_on = card.start.session == session.id
     modes = [card.mode] if goes_on else [card.mode, OTHER[card.mode]]
-    numbers = {mode: newest_run(session.folder, mode) for mode in OTHER}
+    numbers = {mode: newest_run(session.folder, mode) for mode in MODES}
     runs = {mode: session.run(mode, number) for mode in modes if (number := numbers[mode]) is not None}
     with _candidate(session, card) as beat:
         living = _living(runs, silence_s, clock, tell, beat)
-    if numbers != {mode: newest_run(session.folder, mode) for mode in OTHER}:
+    if numbers != {mode: newest_run(session.folder, mode) for mode in MODES}:
         raise _MovedError
     if card.mode in living:
         raise SessionError(
@@ -238,12 +234,12 @@ def _joins(session: Session, card: Card, silence_s: float, clock: Clock, tell: C
 
 
 def _living(
-    runs: Mapping[str, RunNames],
+    runs: Mapping[ShareMode, RunNames],
     silence_s: float,
     clock: Clock,
     tell: Callable[[str], object],
     beat: Callable[[], object],
-) -> set[str]:
+) -> set[ShareMode]:
     """The modes whose run may still write: it has not ended, and shows it, or this host knows its process.
 
     Runs of other hosts are looked at together, for up to `silence_s` seconds in which nothing of them changes.
@@ -277,7 +273,7 @@ def is_live(
     run: RunNames, *, silence_s: float, clock: Clock, tell: Callable[[str], object] = lambda line: None
 ) -> bool:
     """Whether a run may still write; looks for up to `silence_s` seconds at one of another host that shows nothing."""
-    return bool(_living({"run": run}, silence_s, clock, tell, lambda: None))
+    return bool(_living({MODES[0]: run}, silence_s, clock, tell, lambda: None))
 
 
 @contextmanager
@@ -315,7 +311,7 @@ def _join(root: Path, session: Session, card: Card) -> RunSlot:
     return place
 
 
-def _others_before(session: Session, mode: str) -> int:
+def _others_before(session: Session, mode: ShareMode) -> int:
     """Number of the current run of the other mode if that is over; 0 if it may still live, or there is none."""
     number = newest_run(session.folder, OTHER[mode])
     if number is None:

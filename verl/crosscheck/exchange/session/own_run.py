@@ -15,11 +15,12 @@ from msgspec.structs import replace
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.errors import DamagedError, DirectoryError, PublishError, SessionError
 from verl.crosscheck.exchange import artefacts, layout
+from verl.crosscheck.exchange.layout import WRITES, ArtefactKind
 from verl.crosscheck.exchange.session import cards, claim
 from verl.crosscheck.exchange.session.cards import Card, End, Progress, Start
 from verl.crosscheck.exchange.session.claim import RunSlot
 
-_NEXT = {"rollout": "calls", "ckpt": "updates"}
+_NEXT = {ArtefactKind.ROLLOUT: "calls", ArtefactKind.CKPT: "updates"}
 """Field of `Progress` with the index of the next artefact of a kind."""
 
 
@@ -34,8 +35,8 @@ class OwnRun:
     ) -> None:
         self.place, self.card, self._redact = place, card, redact
         start = card.start
-        kinds = {"rollout": start.calls, "ckpt": start.updates}
-        writes = claim.WRITES[place.mode]
+        kinds = {ArtefactKind.ROLLOUT: start.calls, ArtefactKind.CKPT: start.updates}
+        writes = WRITES[place.mode]
         self._progress = progress or Progress(
             phase="starting",
             calls=start.calls,
@@ -66,12 +67,12 @@ class OwnRun:
         with self._told():
             cards.write_progress(self.place.names, self._progress)
 
-    def report_published(self, kind: str, index: int, phase: str) -> None:
+    def report_published(self, kind: ArtefactKind, index: int, phase: str) -> None:
         """Tell that an artefact of this run is there."""
         count = max(self._progress.published.get(kind, 0), index + 1)
         self.report(phase, published={**self._progress.published, kind: count}, **{_NEXT[kind]: index + 1})
 
-    def report_taken(self, kind: str, index: int, phase: str) -> None:
+    def report_taken(self, kind: ArtefactKind, index: int, phase: str) -> None:
         """Tell that this run will not need an artefact of the other one again, which may now delete it."""
         self.report(phase, taken={**self._progress.taken, kind: index + 1}, **{_NEXT[kind]: index + 1})
 

@@ -15,9 +15,10 @@ from pathlib import Path
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.errors import DamagedError, DirectoryError, PeerFailedError, PeerSilentError, UnreadableError
 from verl.crosscheck.exchange import filesystem, layout
+from verl.crosscheck.exchange.layout import ArtefactKind
 from verl.crosscheck.exchange.session import cards
 from verl.crosscheck.exchange.session.cards import Card, End, EndState, Progress
-from verl.crosscheck.settings import HEARTBEAT_INTERVAL_S
+from verl.crosscheck.settings import HEARTBEAT_INTERVAL_S, ShareMode
 
 LOOK_EVERY_S = 1.0
 LONGEST_GAP_S = 2 * HEARTBEAT_INTERVAL_S
@@ -61,7 +62,7 @@ class Peer:
         before: number of the last run of that mode that was over when this run began; it and earlier ones do not count.
     """
 
-    def __init__(self, session: Path, mode: str, silence_s: float, clock: Clock, before: int = 0) -> None:
+    def __init__(self, session: Path, mode: ShareMode, silence_s: float, clock: Clock, before: int = 0) -> None:
         self.mode = mode
         self._before = before
         self._session, self._silence_s, self._clock = session, silence_s, clock
@@ -108,7 +109,7 @@ class Peer:
         at = "" if end is None or end.global_step is None else f" in step {end.global_step}"
         return f"not there: the last run in mode {self.mode} {how}{at}, and none was started since"
 
-    def require_hope(self, kind: str, index: int) -> Sighting | None:
+    def require_hope(self, kind: ArtefactKind, index: int) -> Sighting | None:
         """The other run, if an artefact may still come from it. No run at all yet is hope as well.
 
         Raises:
@@ -130,7 +131,7 @@ class Peer:
             )
         return seen
 
-    def _published(self, seen: Sighting, kind: str, index: int) -> bool:
+    def _published(self, seen: Sighting, kind: ArtefactKind, index: int) -> bool:
         """Whether it says that the artefact is there, and the directory may only not show it yet."""
         known = seen.progress is not None and index < seen.progress.published.get(kind, 0)
         return known and seen.silent_s < self._silence_s
@@ -145,7 +146,7 @@ class Peer:
         return self._unchanged[what]
 
 
-def newest_run(session: Path, mode: str) -> int | None:
+def newest_run(session: Path, mode: ShareMode) -> int | None:
     """Number of the current run of a mode in a session; None if there has been none.
 
     Raises:

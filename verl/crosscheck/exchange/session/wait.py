@@ -11,6 +11,7 @@ from pathlib import Path
 from verl.crosscheck.clock import Clock, SystemClock
 from verl.crosscheck.errors import DirectoryError, WaitTimeoutError
 from verl.crosscheck.exchange import filesystem, layout
+from verl.crosscheck.exchange.layout import WRITES, ArtefactKind
 from verl.crosscheck.exchange.session.peer import LONGEST_GAP_S, LOOK_EVERY_S, Peer, Sighting
 
 SHORTEST_POLL_S = 0.002
@@ -170,7 +171,7 @@ class _Watch:
             newest = f"{path.name} is there and not complete, since it has no {self._marker}"
             if self._marker is None or _lists(path, self._marker):
                 newest = f"the {path.name} there is an earlier session's"
-        peer_mode = "ckpt" if kind == "rollout" else "rollout"
+        peer_mode = next(mode for mode, written in WRITES.items() if written is kind)
         return WaitTimeoutError(
             f"{waited}, and nothing changed there for the last {since_s:.0f} s; {newest}. Check that the other run "
             f"(trainer.share_data={peer_mode}) is alive, that its trainer.share_data_dir names this same directory, "
@@ -197,11 +198,11 @@ def _lists(folder: Path, name: str) -> bool:
         return False
 
 
-def _kind(path: Path) -> str:
-    return "rollout" if layout.is_of_kind(path.name, "rollout") else "ckpt"
+def _kind(path: Path) -> ArtefactKind:
+    return ArtefactKind.ROLLOUT if layout.is_of_kind(path.name, ArtefactKind.ROLLOUT) else ArtefactKind.CKPT
 
 
-def _state(folder: Path, names: list[str], kind: str) -> tuple[object, ...]:
+def _state(folder: Path, names: list[str], kind: ArtefactKind) -> tuple[object, ...]:
     """What progress is judged by: how many artefacts of the kind there are, and how large the staged ones have grown.
 
     Looked at in each round, with as many names as there are rollouts: so they are counted, and not sorted.

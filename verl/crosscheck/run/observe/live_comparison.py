@@ -56,7 +56,7 @@ class LiveComparison:
 
     def _other(self, global_step: int) -> StepEvidence | None:
         try:
-            return load_of_step(self._slot.session.folder, ShareMode.ROLLOUT.value, global_step)
+            return load_of_step(self._slot.session.folder, ShareMode.ROLLOUT, global_step)
         except Exception as e:  # whatever the other run has left there
             say(MARK, f"Warning: step {global_step} cannot be compared: {e}. The run goes on", "yellow")
             return None
