@@ -43,7 +43,7 @@ from recipe.crosscheck.bench.harness import (
     seconds,
 )
 from verl.crosscheck.clock import SystemClock
-from verl.crosscheck.exchange.layout import Layout
+from verl.crosscheck.exchange.layout import ArtefactKind, Layout
 from verl.crosscheck.exchange.manifest import read_checked
 from verl.crosscheck.exchange.publish import publish_folder
 from verl.crosscheck.exchange.record.record import Record, read_record, write_record
@@ -405,9 +405,9 @@ def measure_signs_of_life(scratch: Path, signs: int = SIGNS) -> Figures:
     root.mkdir(mode=0o700)
     card = Card("r" * 16, "", ShareMode.CKPT, "host", this_process(), "now", {}, "cpu", 1, "fsdp", Start(), 0, {})
     run = open_run(root, card, silence_s=180.0, clock=SystemClock())
-    peer = Peer(run.place.session.folder, "ckpt", 180.0, SystemClock())
+    peer = Peer(run.place.session.folder, ShareMode.CKPT, 180.0, SystemClock())
     beat_s = _thread_seconds(lambda: beat(run.place.names.heartbeat, 1), signs)
-    report_s = _thread_seconds(lambda: run.report_published("rollout", 0, "training"), signs)
+    report_s = _thread_seconds(lambda: run.report_published(ArtefactKind.ROLLOUT, 0, "training"), signs)
     look_s = _thread_seconds(peer.look, signs)
     shutil.rmtree(root)
     return {

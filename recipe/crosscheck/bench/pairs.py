@@ -30,6 +30,7 @@ from verl.crosscheck.evidence import files
 from verl.crosscheck.exchange import layout
 from verl.crosscheck.exchange.layout import Layout, RunNames
 from verl.crosscheck.exchange.session.cards import read_card
+from verl.crosscheck.settings import ShareMode
 
 PROMPTS, SAMPLES = 64, 4
 """A step's prompts, and responses to each."""
@@ -44,7 +45,7 @@ LONGEST = 8
 NEW_WORKERS = "trainer.use_legacy_worker_impl=disable"
 CRITIC = ("algorithm.adv_estimator=gae", "critic.optim.lr=1e-4")
 
-MODES = {"a": "ckpt", "b": "rollout"}
+MODES = {"a": ShareMode.CKPT, "b": ShareMode.ROLLOUT}
 """Scenario 1."""
 
 
@@ -147,11 +148,11 @@ def perform(play: Play, out: Path, limit_s: float = 900.0) -> Played:
         for run in runs.values():
             run.wait(limit_s)
         log = runs["a"].log()
-        names = {mode: joined(share, mode, runs[name].process.pid) for name, mode in MODES.items()}
+        names: dict[str, RunNames] = {mode: joined(share, mode, runs[name].process.pid) for name, mode in MODES.items()}
     return Played(play, names, read_comparisons(names[MODES["a"]]), log, share, time.monotonic() - start_s)
 
 
-def joined(share: Path, mode: str, pid: int) -> RunNames:
+def joined(share: Path, mode: ShareMode, pid: int) -> RunNames:
     """Files of the run whose main program had this pid, in the session that it joined.
 
     Raises:

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -37,10 +37,10 @@ class ArtefactKind(str, Enum):
         return self.value
 
 
-WRITES = {ShareMode.CKPT: ArtefactKind.ROLLOUT, ShareMode.ROLLOUT: ArtefactKind.CKPT}
+WRITES: Mapping[str, ArtefactKind] = {ShareMode.CKPT: ArtefactKind.ROLLOUT, ShareMode.ROLLOUT: ArtefactKind.CKPT}
 """The kind of artefact that a run of a mode writes, alone; it takes what a run of the other mode writes."""
 
-OTHER = {ShareMode.CKPT: ShareMode.ROLLOUT, ShareMode.ROLLOUT: ShareMode.CKPT}
+OTHER: Mapping[str, ShareMode] = {ShareMode.CKPT: ShareMode.ROLLOUT, ShareMode.ROLLOUT: ShareMode.CKPT}
 """The mode of the run that a run of a mode is paired with."""
 
 _NOT_IN_A_HOST_NAME = re.compile(r"[^A-Za-z0-9_.-]|^[.]")
