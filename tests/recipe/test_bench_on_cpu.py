@@ -139,8 +139,8 @@ def test_a_run_is_found_in_the_session_that_it_joined(tmp_path):
     first = start_run(tmp_path / "share", "ckpt")
     first.end(None)
     again = start_run(tmp_path / "share", "ckpt")
-    assert again.place.names.folder != first.place.names.folder
-    assert pairs.joined(tmp_path / "share", "ckpt", this_process()["pid"]) == again.place.names
+    assert again.slot.names.folder != first.slot.names.folder
+    assert pairs.joined(tmp_path / "share", "ckpt", this_process()["pid"]) == again.slot.names
     with pytest.raises(harness.BenchFailed, match="no session has a run of mode ckpt with pid 1;"):
         pairs.joined(tmp_path / "share", "ckpt", 1)
     with pytest.raises(harness.BenchFailed, match="no session"):

@@ -44,7 +44,7 @@ PHASES: dict[CodeType, str] = {
         (live.LiveExchange._delete_old, "delete"),
         (partner_checks.PartnerChecks.look_around, "agree"),
         (partner_checks.PartnerChecks.require_agreement, "agree"),
-        (own_run.OwnRun.tell_facts, "facts"),
+        (own_run.OwnRun.report_facts, "facts"),
         (own_run.OwnRun.report, "report"),
         (own_run.OwnRun.report_published, "announce"),
         (own_run.OwnRun.report_taken, "acknowledge"),

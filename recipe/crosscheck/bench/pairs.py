@@ -188,7 +188,7 @@ def make_up(play: Play, out: Path) -> Played:
         record_steps(runs, plan, [step])
     for run in runs.values():
         run.end(None)
-    names = {mode: run.place.names for mode, run in runs.items()}
+    names = {mode: run.slot.names for mode, run in runs.items()}
     return Played(play, names, read_comparisons(names[MODES["a"]]), log, share, time.monotonic() - start_s)
 
 

@@ -213,11 +213,11 @@ def record_steps(
         logged: also the comparison that the run in mode `ckpt` makes.
         rollouts: also the rollout that was trained on.
     """
-    names = {mode: run.place.names for mode, run in runs.items()}
+    names = {mode: run.slot.names for mode, run in runs.items()}
     for folder in (*(each.all_evidence for each in names.values()), names["ckpt"].comparisons):
         folder.mkdir(exist_ok=True)
     for step in steps:
-        sampler, taker = (replace(each, run_id=runs[each.mode].place.run_id) for each in evidence_of_step(plan, step))
+        sampler, taker = (replace(each, run_id=runs[each.mode].slot.run_id) for each in evidence_of_step(plan, step))
         for each in (sampler, taker):
             files.save(names[each.mode].evidence(step), each)
         if logged:
@@ -239,6 +239,6 @@ def _publish_rollout(run: OwnRun, plan: SyntheticPlan, step: int) -> None:
         "responses": torch.from_numpy(columns["responses"]),
         "attention_mask": torch.from_numpy(np.concatenate([np.ones_like(prompts), columns["mask"]], axis=1)),
     }
-    about = {"kind": "rollout", "index": step - 1, "call": "training", "global_step": step, **run.place.stamp}
-    path = Layout(run.place.root).rollout(step - 1)
+    about = {"kind": "rollout", "index": step - 1, "call": "training", "global_step": step, **run.slot.stamp}
+    path = Layout(run.slot.root).rollout(step - 1)
     publish_file(path, lambda file: write_record(file, Record(tensors=tensors, about=about)))

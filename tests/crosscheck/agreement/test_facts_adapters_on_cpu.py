@@ -111,7 +111,7 @@ def test_facts_are_told_once_the_workers_have_the_adapters(monkeypatch, tmp_path
     config = make_config(tmp_path, "ckpt")
     config.actor_rollout_ref.model = {"lora_rank": lora_rank}
     hook = hooks_for(config)
-    monkeypatch.setattr(hook.run, "tell_facts", told.append)
+    monkeypatch.setattr(hook.run, "report_facts", told.append)
     monkeypatch.setattr(hook, "begin_training", lambda group: told.append("begin"))
     hook.constructed(SimpleNamespace())
     assert told == ([] if lora_rank else [{"model": {}}])

@@ -69,13 +69,13 @@ class Pair:
 
     def age(self, run, seconds):
         """Let all files of a run look as if written that long ago."""
-        for path in run.place.names.folder.iterdir():
+        for path in run.slot.names.folder.iterdir():
             moment_s = path.stat().st_mtime - seconds
             os.utime(path, (moment_s, moment_s))
 
     def rollout(self, run, index, *, step=None, at_s=None):
         path = Layout(self.root).rollout(index)
-        about = {"kind": "rollout", "index": index, "call": "training", "global_step": index + 1, **run.place.stamp}
+        about = {"kind": "rollout", "index": index, "call": "training", "global_step": index + 1, **run.slot.stamp}
         if step is not None:
             about["global_step"] = step
         publish_file(path, lambda file: write_record(file, Record(about=about)))
@@ -90,7 +90,7 @@ class Pair:
         def fill(stage):
             (stage / "model_world_size_1_rank_0.pt").write_bytes(b"x" * size_bytes)
 
-        publish_folder(path, fill, {"kind": "ckpt", "index": index, **run.place.stamp})
+        publish_folder(path, fill, {"kind": "ckpt", "index": index, **run.slot.stamp})
         run.report_published("ckpt", index, "pushing weights")
         return path
 
@@ -135,7 +135,7 @@ def replaced_card():
     """Puts another card in place of a run's, as its own host would have written it."""
 
     def replaced_card(run, **changes):
-        run.place.names.card.unlink()
-        cards.write_card(run.place.names, replace(run.card, **changes))
+        run.slot.names.card.unlink()
+        cards.write_card(run.slot.names, replace(run.card, **changes))
 
     return replaced_card

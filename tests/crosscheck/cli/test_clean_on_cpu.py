@@ -108,7 +108,7 @@ def clock(monkeypatch):
 
 def test_a_run_of_another_host_is_watched_and_found_alive(used, call, clock):
     run = used.start("rollout", "elsewhere")
-    clock({90.0: lambda: beat(run.place.names.heartbeat, 5)})
+    clock({90.0: lambda: beat(run.slot.names.heartbeat, 5)})
     before = content(used.root)
     assert "may live on its host" in " ".join(call("clean", used.root).stdout.split())
     result = call("clean", used.root, "--all", "--yes")
@@ -133,7 +133,7 @@ def test_a_run_of_an_earlier_session_that_still_lives_here_keeps_its_folder(pair
     exit_code, found = call_json("clean", pair.root, "--yes")
     assert exit_code == 1
     assert found["failed"] == {"sessions/session_1": "its run ckpt_1 still lives on this host"}
-    assert given_up.place.names.card.is_file()
+    assert given_up.slot.names.card.is_file()
 
 
 def test_a_session_that_begins_meanwhile_ends_the_cleaning(used, call):

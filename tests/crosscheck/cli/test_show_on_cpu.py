@@ -217,8 +217,8 @@ def test_shards_of_many_ranks_are_one_line(pair, call):
 def test_a_run_and_its_settings(pair, call, call_json):
     run = pair.start("ckpt")
     run.report("training", global_step=3)
-    run.tell_facts({"model": {"size": 1}})
-    folder = run.place.names.folder
+    run.report_facts({"model": {"size": 1}})
+    folder = run.slot.names.folder
     page = call("show", folder).stdout
     assert "training" in page
     assert "end: not reported yet" in page
@@ -237,16 +237,16 @@ def test_a_run_and_its_settings(pair, call, call_json):
 
 def test_moments_that_are_none(pair, call):
     run = pair.start("ckpt")
-    document = json.loads(run.place.names.progress.read_text())
+    document = json.loads(run.slot.names.progress.read_text())
     for told in (9e18, 0):
         document["told"] = told
-        run.place.names.progress.write_text(json.dumps(document))
-        assert call("show", run.place.names.folder).exit_code == 0
-        assert json.loads(call("show", run.place.names.folder, "--json").stdout)
+        run.slot.names.progress.write_text(json.dumps(document))
+        assert call("show", run.slot.names.folder).exit_code == 0
+        assert json.loads(call("show", run.slot.names.folder, "--json").stdout)
     for told in ("1e300", "NaN", "-Infinity"):
         document["told"] = float(told)
-        run.place.names.progress.write_text(json.dumps(document))
-        assert call("show", run.place.names.folder).exit_code == 2
+        run.slot.names.progress.write_text(json.dumps(document))
+        assert call("show", run.slot.names.folder).exit_code == 2
 
 
 def test_a_session_and_a_whole_directory(pair, call, call_json):

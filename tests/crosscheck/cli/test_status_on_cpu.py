@@ -133,7 +133,7 @@ def test_old_files_are_watched_and_a_heartbeat_settles_it(pair):
     a = pair.start("ckpt", "elsewhere")
     a.report("generating", global_step=1)
     pair.age(a, 3600)
-    clock = ManualClock({4.0: lambda: beat(a.place.names.heartbeat, 7)})
+    clock = ManualClock({4.0: lambda: beat(a.slot.names.heartbeat, 7)})
     found = look(pair, clock, wait_s=6.0)
     assert (states(found)[0], found.runs[0].evidence) == (RunState.RUNNING, run_state.StateSource.WATCHED)
     assert found.runs[0].last_sign_s <= 0.25
@@ -155,7 +155,7 @@ def test_old_files_that_stay_as_they_are_mean_silence(pair):
 def test_two_runs_in_doubt_are_watched_at_the_same_time(pair):
     a, b = pair.start("ckpt", "elsewhere"), pair.start("rollout", "elsewhere")
     pair.age(a, 3600), pair.age(b, 3600)
-    clock = ManualClock({2.0: lambda: beat(a.place.names.heartbeat, 7), 4.0: lambda: beat(b.place.names.heartbeat, 7)})
+    clock = ManualClock({2.0: lambda: beat(a.slot.names.heartbeat, 7), 4.0: lambda: beat(b.slot.names.heartbeat, 7)})
     found = look(pair, clock, wait_s=6.0)
     assert states(found) == [RunState.STARTING, RunState.STARTING]
     assert 4.0 <= clock.monotonic_s() <= 4.5
@@ -180,7 +180,7 @@ def test_file_times_ahead_of_this_host_are_called_so(pair, call):
 def test_a_restarted_run_and_what_it_goes_on_with(pair, call):
     a, b = pair.start("ckpt"), pair.start("rollout")
     a.end(ValueError("no"))
-    pair.start("ckpt", start=Start(3, 3, 3, a.place.session.id))
+    pair.start("ckpt", start=Start(3, 3, 3, a.slot.session.id))
     page = call("status", pair.root, columns=100).stdout
     assert "restarted once, resumed after step 3" in page
     b.end(None)
@@ -205,9 +205,9 @@ def test_versions_and_settings_that_differ(pair, call, call_json):
 
 def test_facts_are_compared_once_both_runs_have_told_them(pair, call_json):
     a, b = pair.start("ckpt"), pair.start("rollout")
-    a.tell_facts({"model": {"size": 1}})
+    a.report_facts({"model": {"size": 1}})
     assert not call_json("status", pair.root)[1]["agreement"]["facts_compared"]
-    b.tell_facts({"model": {"size": 2}})
+    b.report_facts({"model": {"size": 2}})
     agreement = call_json("status", pair.root)[1]["agreement"]
     assert agreement["facts_compared"]
     assert [each["key"] for each in agreement["must_agree"]] == ["model.size"]
@@ -248,13 +248,13 @@ def test_earlier_sessions_leftovers_and_foreign_names_are_told_apart(pair, call,
 def test_damage_is_a_line_and_not_a_traceback(pair, call, call_json):
     a, b = pair.start("ckpt"), pair.start("rollout")
     pair.rollout(a, 0).write_bytes(b"not a record")
-    a.place.names.progress.write_text("{}")
+    a.slot.names.progress.write_text("{}")
     exit_code, found = call_json("status", pair.root)
     assert exit_code == 1
     assert by_mode(found)["ckpt"]["state"] == "unreadable"
     assert "progress.json" in by_mode(found)["ckpt"]["problem"]
     assert "progress.json" in call("status", pair.root).stdout
-    (b.place.session.folder / "session.json").write_text("{")
+    (b.slot.session.folder / "session.json").write_text("{")
     result = call("status", pair.root)
     assert result.exit_code == 2
     assert result.stderr.startswith("Error: ")

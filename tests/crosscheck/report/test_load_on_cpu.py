@@ -125,11 +125,11 @@ def test_the_newest_record_of_a_step_counts_after_a_resume(tmp_path):
     runs = start_runs(tmp_path)
     record_steps(runs, PLAN, range(1, 5))
     runs["ckpt"].end(RuntimeError("lost"))
-    start = Start(global_step=2, calls=2, updates=2, session=runs["ckpt"].place.session.id)
+    start = Start(global_step=2, calls=2, updates=2, session=runs["ckpt"].slot.session.id)
     again = {**runs, "ckpt": start_run(tmp_path, "ckpt", start)}
     record_steps(again, SyntheticPlan(rows=32, tokens=16, fault=""), range(3, 5))
     found = of(tmp_path)
-    assert again["ckpt"].place.number == 2
+    assert again["ckpt"].slot.number == 2
     assert found.verdict.phase is Phase.NO_FAULT
     assert [step.global_step for step in found.scenarios[0].steps] == [1, 2, 3, 4]
 
@@ -146,7 +146,7 @@ def test_a_session_that_was_put_aside(stale, tmp_path):
 def test_steps_that_one_run_alone_recorded_are_told(tmp_path):
     runs = start_runs(tmp_path)
     record_steps(runs, PLAN, range(1, 3))
-    names = runs["rollout"].place.names
+    names = runs["rollout"].slot.names
     shutil.copy(names.evidence(2), names.evidence(3))
     assert of(tmp_path).scenarios[0].lacking == (3,)
 

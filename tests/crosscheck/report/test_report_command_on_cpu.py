@@ -197,7 +197,7 @@ def test_an_inconclusive_report_begins_with_what_decides_it(sessions):
 def test_names_from_files_are_no_markup_for_the_terminal(tmp_path):
     runs = start_runs(tmp_path / "[bold red]\x1b[31mx")
     record_steps(runs, SyntheticPlan(rows=24, tokens=12), range(1, 4))
-    result = call(runs["ckpt"].place.root)
+    result = call(runs["ckpt"].slot.root)
     assert "\x1b" not in result.stdout
     assert "[bold red]\\x1b[31mx" in result.stdout
 

@@ -187,7 +187,7 @@ def test_on_another_host_a_silent_run_is_given_up_and_cannot_come_back(root, oth
     a2 = Side(root, "ckpt", clock=clock)
     assert clock.monotonic_s() >= 180
     assert "did not say that it ended; looking for up to 180 s" in capsys.readouterr().out
-    assert a2.share._exchange.run.place.number == 2
+    assert a2.share._exchange.run.slot.number == 2
     before = exchanged(root)
     with pytest.raises(SessionError, match=r"number 1 of mode ckpt .* was given up for dead and replaced by run"):
         a.generate()
@@ -221,7 +221,7 @@ def test_a_start_that_has_to_watch_takes_one_silence_and_keeps_the_waiting_run_p
     b.generate()
     b.step = 1
     b.generate()
-    assert started[0].share._exchange.run.place.number == 2
+    assert started[0].share._exchange.run.slot.number == 2
 
 
 def test_a_pause_of_the_one_that_waits_is_not_the_others_silence(root):
@@ -282,7 +282,7 @@ def test_a_lagging_listing_is_no_successor(root):
         def names(self, folder):
             return [name for name in super().names(folder) if name != "ckpt_2"]
 
-    place = a.share._exchange.run.place
+    place = a.share._exchange.run.slot
     assert place.number in (1, 2)
     with filesystem.replaced(Lagging()):
         place.require_current()
@@ -666,7 +666,7 @@ def test_a_run_alone_goes_on_beside_one_that_waits(root, tmp_path):
     a = Side(root, "ckpt", own=tmp_path / "a", step=2)
     run_steps(a, b, 1)
     assert a.loaded == [b"weights 3"]
-    assert a.share._exchange.run.place.number == 2
+    assert a.share._exchange.run.slot.number == 2
 
 
 def test_a_fresh_run_beside_one_that_waits_begins_at_its_beginning(root, tmp_path):

@@ -115,7 +115,7 @@ def test_a_pipe_in_the_place_of_a_heartbeat_is_no_sign_of_life(tmp_path):
 
 def test_a_directory_on_its_way_out_is_said_to_be_gone(root):
     a, _ = side(root, "ckpt")
-    place = a._exchange.run.place
+    place = a._exchange.run.slot
     (place.session.folder / "session.json").unlink()
     with pytest.raises(DirectoryError, match="session.json is gone"):
         place.require_current()

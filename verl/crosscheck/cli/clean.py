@@ -25,7 +25,7 @@ from verl.crosscheck.clock import SystemClock
 from verl.crosscheck.console import printable
 from verl.crosscheck.errors import SessionError
 from verl.crosscheck.exchange.directory import open_directory
-from verl.crosscheck.exchange.free_space import readable
+from verl.crosscheck.exchange.disk_space import readable
 from verl.crosscheck.inspection.clean_plan import CleanItem, CleanPlan, carry_out, plan, require_all_ended
 from verl.crosscheck.text import count
 

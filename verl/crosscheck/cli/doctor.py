@@ -28,7 +28,7 @@ from verl.crosscheck.cli.terminal import (
 )
 from verl.crosscheck.clock import SystemClock
 from verl.crosscheck.exchange import directory, filesystem
-from verl.crosscheck.exchange.free_space import readable
+from verl.crosscheck.exchange.disk_space import readable
 from verl.crosscheck.exchange.layout import Layout
 from verl.crosscheck.inspection import doctor_notes
 from verl.crosscheck.inspection.doctor_checks import Check, CheckContext, CheckResult, file_clock_s, run_checks, scratch

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from verl.crosscheck.cli.terminal import data
-from verl.crosscheck.exchange.free_space import readable
+from verl.crosscheck.exchange.disk_space import readable
 from verl.crosscheck.inspection.session_facts import CheckpointFacts, RunFacts, SessionContent, grouped
 from verl.crosscheck.text import count
 

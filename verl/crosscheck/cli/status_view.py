@@ -16,7 +16,7 @@ from rich.text import Text
 
 from verl.crosscheck.cli.terminal import data
 from verl.crosscheck.console import printable
-from verl.crosscheck.exchange.free_space import readable
+from verl.crosscheck.exchange.disk_space import readable
 from verl.crosscheck.exchange.layout import ArtefactKind
 from verl.crosscheck.inspection.directory_contents import DirectoryContents
 from verl.crosscheck.inspection.run_state import RunState, StateSource, WatchedRun

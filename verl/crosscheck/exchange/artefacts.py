@@ -1,6 +1,6 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""What lies in an exchange directory: which artefact belongs to which session, and the putting aside of old ones."""
+"""The artefacts of an exchange directory: which session each belongs to, and moving old ones away."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from verl.crosscheck.exchange.session.claim import RunSlot, Session, sessions
 
 
 def read_artefact_about(path: Path) -> dict[str, Any]:
-    """What an artefact says of itself, without its body being read.
+    """Return the `about` of an artefact without reading its body.
 
     Raises:
         FileNotFoundError: there is none.
-        DamagedError: it is not one.
+        DamagedError: it is not an artefact.
     """
     if not layout.is_of_kind(path.name, ArtefactKind.CKPT):
         return read_about(path)
@@ -35,11 +35,11 @@ def read_artefact_about(path: Path) -> dict[str, Any]:
     except DamagedError:
         if os.path.lexists(path):
             raise
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from None  # put aside meanwhile
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from None  # moved away meanwhile
 
 
 def session_of(path: Path) -> str | None:
-    """Id of the session that an artefact was made in; None if it says none, or nothing that can be read."""
+    """Return the id of the session that an artefact was made in; None if it has none or cannot be read."""
     try:
         session = read_artefact_about(path).get("session")
     except (DamagedError, OSError):
@@ -48,10 +48,10 @@ def session_of(path: Path) -> str | None:
 
 
 def of_session(root: Path, kind: ArtefactKind, session: Session, indexes: Collection[int] | None = None) -> list[int]:
-    """Indexes of the artefacts of `kind` in `root` that were made in `session`, ascending.
+    """Return the indexes of the artefacts of `kind` in `root` that were made in `session`, ascending.
 
     Args:
-        indexes: look at these alone.
+        indexes: look only at these.
     """
     places = Layout(root)
     found = layout.artefacts(filesystem.active().names(root), kind)
@@ -62,32 +62,32 @@ def of_session(root: Path, kind: ArtefactKind, session: Session, indexes: Collec
     ]
 
 
-def put_aside(place: RunSlot) -> int:
-    """Clear the directory of what earlier runs left of the kind that this run writes. Returns how many were moved.
+def put_aside(slot: RunSlot) -> int:
+    """Clear the directory of older artefacts of the kind that this run writes. Return how many were moved.
 
-    An artefact of an earlier session goes into that session's folder, one of no session of this directory into
-    `sessions/unknown`, what was being prepared or taken away is removed. Nobody else may write that kind, and a reader
-    takes none of another session's, so nothing here is in use.
+    An artefact of an earlier session is moved into that session's folder, one of no session of this directory into
+    `sessions/unknown`; staged ones are removed. No other run writes that kind, and readers take no artefact of another
+    session, so none of them is in use.
 
     Raises:
         OSError: the file system's own.
     """
-    kind, places, disk = WRITES[place.mode], Layout(place.root), filesystem.active()
-    sweep(place.root, kind)
-    folders = {session.id: session.folder for session in sessions(place.root)}
+    kind, places, disk = WRITES[slot.mode], Layout(slot.root), filesystem.active()
+    sweep(slot.root, kind)
+    folders = {session.id: session.folder for session in sessions(slot.root)}
     taken: dict[Path, set[str]] = {}
     moved = 0
-    for index in layout.artefacts(disk.names(place.root), kind):
+    for index in layout.artefacts(disk.names(slot.root), kind):
         path = places.artefact(kind, index)
         session = session_of(path)
-        if session != place.session.id:
+        if session != slot.session.id:
             _move(path, folders.get(session or "", places.unknown), taken)
             moved += 1
     return moved
 
 
 def _move(path: Path, folder: Path, taken: dict[Path, set[str]]) -> None:
-    """Move into a folder, under another name if its own is taken. `taken` remembers what is there."""
+    """Move into a folder, under another name if its own is taken. `taken` caches the names of each folder."""
     disk = filesystem.active()
     if folder not in taken:
         with suppress(FileExistsError):

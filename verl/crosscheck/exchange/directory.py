@@ -1,6 +1,6 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""Opens a directory for artefacts: absolute, owner-only, and ours."""
+"""Opens a directory for artefacts: absolute, owned by this user, writable by no other."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ PRIVATE_MODE = 0o700
 
 
 def open_directory(path: str | os.PathLike[str], key: str, *, write: bool = True) -> Path:
-    """The real, absolute path of a directory that this process owns and can write in; created for its owner alone.
+    """Return the real, absolute path of a directory that this process owns and can write in; create it if missing.
 
-    `~`, relative paths and symbolic links are resolved here, once. Whoever else can write in the directory, or put
-    another in its place, could feed this run weights and rollouts of their own: a directory of another user is refused,
-    one that others may write in, and one below somebody else's folder in a public place such as /tmp. Who owns folders
-    elsewhere was for an administrator to decide; one that all may write in without a sticky bit is warned of.
+    `~`, relative paths and symbolic links are resolved here, once. A user who can write in the directory or replace it
+    could make this run train on weights and rollouts of their own. So a directory is refused if it belongs to another
+    user, if others may write in it, or if it lies below another user's folder in a public place such as /tmp. Owners of
+    folders elsewhere are the administrator's choice; a folder above that all may write in without a sticky bit gives a
+    warning.
 
     Args:
         path: as the user typed it.
-        key: the configuration key it came from, named in errors.
+        key: the configuration key that it came from, for errors.
         write: whether anything will be written there. If not, it must exist, and is left as it is.
 
     Raises:
@@ -52,7 +53,7 @@ def open_directory(path: str | os.PathLike[str], key: str, *, write: bool = True
 
 
 class _Refusal(Exception):
-    """Why a directory is refused, and what to do about it if not naming another one."""
+    """The reason why a directory is refused, and advice other than to name another directory."""
 
     def __init__(self, reason: str, advice: str = "") -> None:
         super().__init__(reason, advice)
@@ -71,7 +72,7 @@ def _resolved(path: str | os.PathLike[str]) -> Path:
 
 
 def require_own_file(path: Path) -> None:
-    """Return if `path`, in an opened directory, is this process's user's.
+    """Raise unless `path`, in an opened directory, belongs to this process's user.
 
     Raises:
         DamagedError: it is somebody else's, who then replaced the directory; or it is gone.
@@ -137,7 +138,7 @@ def _require_safe_above(directory: Path) -> None:
 
 
 def _probe(directory: Path) -> None:
-    """Write, list and remove one file. Permission bits do not tell about read-only mounts, quotas or root squash."""
+    """Write, list and remove one file: permission bits do not show read-only mounts, quotas or root squash."""
     probe = directory / f".probe-{os.getpid()}-{secrets.token_hex(4)}"
     try:
         probe.write_bytes(b"probe")

@@ -15,11 +15,11 @@ A document type is a subclass of `Document`; its fields are the keys of the file
     session = read_document(path, Session)
 
 A field may have any type that msgspec validates, other structs (plain `msgspec.Struct`, frozen) and enums included, and
-`Number` below. Keys of the file that the type does not name are ignored, so that a later version may add some. A
-document type whose module is listed in `json_schemas` gets its JSON Schema in docs/schema.
+`Number` below. Keys of the file that the type does not name are ignored, so that a later version may add some. The
+JSON Schemas in docs/schema are made from these types by scripts/schemas.
 
-Whoever can write in the directory could write anything, so nothing is taken from a file before it was checked: its
-owner, kind and size, the encoding, duplicate keys, the depth, and then each value.
+A file may be hostile or torn, so nothing is taken from it before it was checked: owner, kind and size of the file, the
+encoding, duplicate keys, the depth, and then each value.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import math
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
@@ -40,7 +40,7 @@ import msgspec
 from verl.crosscheck.errors import DamagedError, UnreadableError
 
 MAX_SIZE_BYTES = 16 * 1024 * 1024
-"""A manifest has about 100 bytes a file, a card some ten thousand in all; a larger file is not ours and not read."""
+"""Largest file that is read. A manifest has about 100 bytes a file, a card some ten thousand in all."""
 
 SAME_VERSION = "Run the same version of verl-crosscheck on both sides"
 
@@ -65,7 +65,7 @@ NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 """JSON has no such numbers: they are written as these strings, where a field is a `Number`."""
 
 _TRIES = 4
-"""On network file systems a file that is replaced while it is read has to be opened again."""
+"""How often a file is opened: on network file systems one that is replaced during a read must be opened again."""
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -146,34 +146,6 @@ def plain(struct: msgspec.Struct) -> dict[str, Any]:
     return {"schema": struct.SCHEMA, "schema_version": struct.SCHEMA_VERSION, **content}
 
 
-def json_schema(kind: type[Document]) -> dict[str, Any]:
-    """Return the JSON Schema of a document type."""
-    _, parts = msgspec.json.schema_components([kind], schema_hook=_number_schema, ref_template="#/$defs/{name}")
-    for each in _structs(msgspec.inspect.type_info(kind)):
-        if getattr(each, "COMPLETE", False):
-            parts[each.__name__]["required"] = list(parts[each.__name__]["properties"])
-    own = parts.pop(kind.__name__)
-    own["properties"] = {
-        "schema": {"const": kind.SCHEMA},
-        "schema_version": {"const": kind.SCHEMA_VERSION},
-        **own["properties"],
-    }
-    own["required"] = ["schema", "schema_version", *own["required"]]
-    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": kind.SCHEMA}
-    return {**head, **own, **({"$defs": parts} if parts else {})}
-
-
-def _structs(info: Any) -> Iterator[type[msgspec.Struct]]:
-    """All struct types in a type."""
-    parts = [*getattr(info, "types", ()), *getattr(info, "item_types", ())]
-    parts += [getattr(info, name) for name in ("item_type", "value_type") if hasattr(info, name)]
-    if isinstance(info, msgspec.inspect.StructType):
-        yield info.cls
-        parts = [field.type for field in info.fields]
-    for part in parts:
-        yield from _structs(part)
-
-
 def _require_complete(data: Mapping[str, Any], kind: type[msgspec.Struct], at: str) -> None:
     """Raise unless every key is there that a type with `COMPLETE` names, whatever default it has for who makes one."""
     for field in msgspec.structs.fields(kind):
@@ -190,12 +162,6 @@ def _number(kind: type, value: Any) -> Any:
     if isinstance(value, str) and value not in NOT_FINITE:
         raise ValueError("Expected `number`")
     return Number(NOT_FINITE[value] if isinstance(value, str) else value)
-
-
-def _number_schema(kind: type) -> dict[str, Any]:
-    if kind is not Number:
-        raise NotImplementedError(kind)
-    return {"anyOf": [{"type": "number"}, {"enum": list(NOT_FINITE)}]}
 
 
 def _strict(value: Any) -> Any:

@@ -1,10 +1,9 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""Every change that the exchange makes on a disk, and every listing it reads, one method a system call.
+"""Every change that the exchange makes on a disk, and every listing it reads; one method per system call.
 
-It exists to be replaced: a test puts in its place one that kills the process at the n-th call, fails with EIO, writes
-short, or shows a listing of a minute ago (`scripts/torture`). What the *saving* of a checkpoint does inside the folder
-that it is given is upstream's, and not seen here.
+Tests replace it by one that kills the process at the n-th call, fails with EIO, writes short, or shows a listing of a
+minute ago (`scripts/torture`). What upstream writes into a checkpoint's folder does not pass through here.
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ _OWNER_FOLDER = 0o700
 
 
 class Filesystem:
-    """The real one. Errors are the operating system's own."""
+    """The real file system. Errors are the operating system's own."""
 
     def raw(self, path: Path) -> io.FileIO:
         """A new file, for its owner alone, open for writing and reading; fails if the name is taken."""
         return io.FileIO(path, "x+b", opener=lambda name, flags: os.open(name, flags, _OWNER_FILE))
 
     def create(self, path: Path) -> BinaryIO:
-        """As `raw`, buffered: whatever the raw file takes at once, all is written or an error is raised."""
+        """As `raw`, buffered: all is written or an error is raised, however little the raw file takes at once."""
         return cast(BinaryIO, io.BufferedRandom(self.raw(path)))
 
     def overwrite(self, path: Path, content: bytes) -> None:
-        """Put `content` over the start of a file that is there, in one write. Not atomic, not flushed."""
+        """Overwrite the start of an existing file in one write. Not atomic, not flushed."""
         descriptor = os.open(path, os.O_WRONLY)
         try:
             os.pwrite(descriptor, content, 0)
@@ -40,11 +39,11 @@ class Filesystem:
             os.close(descriptor)
 
     def flush(self, descriptor: int) -> None:
-        """Return once what was written lies on the disk."""
+        """Return when what was written is on the disk."""
         os.fsync(descriptor)
 
     def flush_path(self, path: Path) -> int:
-        """As `flush`, for a file or folder by name; its size in bytes."""
+        """As `flush`, for a file or folder by name. Return its size in bytes."""
         descriptor = os.open(path, os.O_RDONLY)
         try:
             self.flush(descriptor)
@@ -74,17 +73,17 @@ class Filesystem:
         path.chmod(mode)
 
     def names(self, folder: Path) -> list[str]:
-        """Names in a folder. A listing, not a look-up: a network file system may answer a look-up from a cache that
-        holds "not there" for a minute."""
+        """Return the names in a folder. A listing, not a look-up: a network file system may cache a failed look-up for
+        a minute."""
         return os.listdir(folder)  # noqa: PTH208
 
     def free_bytes(self, folder: Path) -> int:
-        """What a user without privileges may still write there."""
+        """Return the bytes that a user without privileges may still write there."""
         found = os.statvfs(folder)
         return found.f_bavail * found.f_frsize
 
     def remove(self, path: Path) -> None:
-        """Remove a file, or a folder with all that is in it; a link is removed itself, and never followed."""
+        """Remove a file, or a folder with its content; a link is removed itself and never followed."""
         if path.is_symlink() or not path.is_dir():
             self.unlink(path)
             return
@@ -97,13 +96,13 @@ _active = Filesystem()
 
 
 def active() -> Filesystem:
-    """The one in force."""
+    """Return the file system in use."""
     return _active
 
 
 @contextmanager
 def replaced(filesystem: Filesystem) -> Iterator[None]:
-    """Put another one in force in this process, in all its threads."""
+    """Use another file system in this process, in all its threads."""
     global _active
     before, _active = _active, filesystem
     try:

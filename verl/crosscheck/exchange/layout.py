@@ -1,6 +1,6 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""Every name on disk, and nothing else. Nobody builds or takes apart a name of the exchange anywhere else."""
+"""Every name on disk. No other module builds or parses a name of the exchange."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from pathlib import Path
 from verl.crosscheck.settings import ShareMode
 
 MANIFEST = "manifest.json"
-"""Last file written into a checkpoint; lists the others."""
+"""The last file that is written into a checkpoint; lists the others."""
 
 SESSION = "session.json"
-"""In a session's folder: its id."""
+"""In a session's folder: its id, number and first step."""
 
 STAGING_PREFIX = ".staging-"
-"""What is being written, or taken away. A reader never looks inside, and a crash leaves nothing else behind."""
+"""Prefix of what is being written or deleted. Readers ignore it, and a crash leaves nothing else behind."""
 
 CHECKPOINT_MARK = "crosscheck.json"
-"""In a run's *own* checkpoint `global_step_{n}`: where in the exchange it was saved."""
+"""In a run's *own* checkpoint `global_step_{n}`: the session and the indexes at which it was saved."""
 
 
 class ArtefactKind(str, Enum):
@@ -52,13 +52,13 @@ _STEP = re.compile(r"step_(0|[1-9][0-9]{0,15})(?:[.]json)?")
 
 @dataclass(frozen=True)
 class RunNames:
-    """Files that one run keeps about itself. Each has one writer, and is replaced as a whole."""
+    """The files that a run keeps about itself. Each has one writer and is replaced as a whole."""
 
     folder: Path
 
     @property
     def card(self) -> Path:
-        """Who it is; never changes."""
+        """Its identity; never changes."""
         return self.folder / "card.json"
 
     @property
@@ -68,46 +68,46 @@ class RunNames:
 
     @property
     def heartbeat(self) -> Path:
-        """A count that grows while it lives."""
+        """A count that grows while the run lives."""
         return self.folder / "heartbeat"
 
     @property
     def progress(self) -> Path:
-        """In which phase of which step it is, and what it has published and taken."""
+        """Its phase and step, and what it has published and taken."""
         return self.folder / "progress.json"
 
     @property
     def reserve(self) -> Path:
-        """Space that the word on its end will take: a run may fail because the disk is full."""
+        """Space that is kept for `end`, since a run may fail because the disk is full."""
         return self.folder / "reserve"
 
     @property
     def end(self) -> Path:
-        """How it ended; there as soon as it has."""
+        """How it ended; missing until then."""
         return self.folder / "end.json"
 
     @property
     def all_evidence(self) -> Path:
-        """Folder of what it remembers of its steps."""
+        """Folder of the evidence of its steps."""
         return self.folder / "evidence"
 
     def evidence(self, global_step: int) -> Path:
-        """What it remembers of one step; replaced if the step is done again."""
+        """The evidence of one step; replaced if the step is done again."""
         return self.all_evidence / f"step_{global_step}"
 
     @property
     def comparisons(self) -> Path:
-        """Folder of what it found where it held its steps against the other run's."""
+        """Folder of its comparisons with the other run."""
         return self.folder / "comparison"
 
     def comparison(self, global_step: int) -> Path:
-        """What it found in one step."""
+        """The comparison of one step."""
         return self.comparisons / f"step_{global_step}.json"
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Names below one exchange directory, or below the folder of a session that was put aside."""
+    """Names below one exchange directory, or below the folder of an earlier session."""
 
     root: Path
 
@@ -120,7 +120,7 @@ class Layout:
         return self.root / f"ckpt_{index}"
 
     def artefact(self, kind: ArtefactKind, index: int) -> Path:
-        """Either of them."""
+        """File or folder of an artefact of either kind."""
         return self.root / f"{kind}_{index}"
 
     @property
@@ -129,17 +129,17 @@ class Layout:
         return self.root / "sessions"
 
     def session(self, number: int) -> Path:
-        """Folder of the `number`-th session, counted from 1: who took part, and, once it is over, its artefacts."""
+        """Folder of the `number`-th session, counted from 1: its runs, and its artefacts once a later one has begun."""
         return self.sessions / f"session_{number}"
 
     @property
     def unknown(self) -> Path:
-        """Where artefacts go that belong to no session of this directory."""
+        """Folder of artefacts that belong to no session of this directory."""
         return self.sessions / "unknown"
 
     @property
     def doctor(self) -> Path:
-        """Folder of the notes that `verl-crosscheck doctor` leaves, one for each host. No run looks there."""
+        """Folder of the notes that `verl-crosscheck doctor` leaves, one for each host. Runs ignore it."""
         return self.root / "doctor"
 
     def doctor_note(self, host: str) -> Path:
@@ -158,42 +158,42 @@ def run_folder(session: Path, mode: ShareMode, number: int) -> Path:
 
 
 def candidate(session: Path, mode: ShareMode) -> Path:
-    """A count that grows while somebody waits to see whether the current run of a mode is dead, to take its place."""
+    """A count that grows while a new run waits to see whether the current run of a mode is dead."""
     return runs_folder(session) / f"candidate_{mode}"
 
 
 def session_numbers(names: Iterable[str]) -> list[int]:
-    """Numbers of the sessions among file `names`, ascending."""
+    """Return the numbers of the sessions among file `names`, ascending."""
     return sorted(int(match.group(1)) for match in map(_SESSION.fullmatch, names) if match)
 
 
 def run_numbers(names: Iterable[str], mode: ShareMode) -> list[int]:
-    """Numbers of the runs of `mode` among file `names`, ascending."""
+    """Return the numbers of the runs of `mode` among file `names`, ascending."""
     return sorted(int(match.group(2)) for match in map(_RUN.fullmatch, names) if match and match.group(1) == mode)
 
 
 def steps(names: Iterable[str]) -> list[int]:
-    """Global steps of the evidence, or of the comparisons, among file `names`, ascending."""
+    """Return the global steps of the evidence, or of the comparisons, among file `names`, ascending."""
     return sorted(int(match.group(1)) for match in map(_STEP.fullmatch, names) if match)
 
 
 def is_run(name: str) -> bool:
-    """Whether a name in a session's folder of runs is that of a run."""
+    """Return whether a name in a session's folder of runs is that of a run."""
     return _RUN.fullmatch(name) is not None
 
 
 def staging(final: Path, writer: str) -> Path:
-    """Where `writer` (a name unique to the process) prepares `final`: beside it, so that a rename is atomic."""
+    """Return where `writer`, a name unique to the process, prepares `final`: beside it, so that a rename is atomic."""
     return final.with_name(f"{STAGING_PREFIX}{final.name}-{writer}")
 
 
 def is_staged(path: Path) -> bool:
-    """Whether `path` is, or lies in, something that is being prepared for the other run."""
+    """Return whether `path` is, or lies in, something staged."""
     return any(part.startswith(STAGING_PREFIX) for part in path.parts)
 
 
 def is_exchanged(path: Path) -> bool:
-    """Whether `path` is a checkpoint of the exchange, by its name and its manifest."""
+    """Return whether `path` is a checkpoint of the exchange, by its name and its manifest."""
     match = _ARTEFACT.fullmatch(path.name)
     return match is not None and match.group(1) == ArtefactKind.CKPT and (path / MANIFEST).is_file()
 
@@ -205,13 +205,13 @@ def is_of_kind(name: str, kind: ArtefactKind) -> bool:
 
 
 def staged_of_kind(names: Iterable[str], kind: ArtefactKind) -> list[str]:
-    """Names of what is being prepared, or taken away, of `kind`."""
+    """Return the names of staged artefacts of `kind`."""
     prefix = f"{STAGING_PREFIX}{kind}_"
     return sorted(name for name in names if name.startswith(prefix))
 
 
 def staged_sessions(names: Iterable[str]) -> list[str]:
-    """Names, among those in the folder of all sessions, of what is being begun or taken away."""
+    """Return the names of staged sessions among `names`."""
     return sorted(name for name in names if name.startswith(f"{STAGING_PREFIX}session_"))
 
 
@@ -223,6 +223,6 @@ def artefacts(names: Iterable[str], kind: ArtefactKind) -> list[int]:
 
 
 def kind_and_index(name: str) -> tuple[ArtefactKind, int] | None:
-    """What an artefact's file name says; None for any other name."""
+    """Return kind and index of an artefact's file name; None for any other name."""
     match = _ARTEFACT.fullmatch(name)
     return (ArtefactKind(match.group(1)), int(match.group(2))) if match else None

@@ -29,10 +29,10 @@ class Manifest(Document, frozen=True):
 
 
 def read_checked(folder: Path) -> Manifest:
-    """The manifest of `folder`, every file it lists having been found there with its size and this process's owner.
+    """Return the manifest of `folder` after every listed file was found with its size and this process's owner.
 
-    Upstream's native checkpoints are unpickled by its workers, so a file that anybody else could have put there must
-    never be reached: names may not leave the folder, and neither links nor unlisted files are accepted.
+    Upstream's native checkpoints are unpickled by its workers, so a file of another user must never be
+    reached: names may not leave the folder, and neither links nor unlisted files are accepted.
 
     Raises:
         DamagedError: no manifest, one of another kind, or files that are not as listed. Names the first one.
@@ -51,7 +51,7 @@ def read_checked(folder: Path) -> Manifest:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of `folder`, believed: what it says of the files is not compared with them.
+    """Return the manifest of `folder` without comparing it with the files.
 
     Raises:
         DamagedError: see `read_checked`.
@@ -79,7 +79,7 @@ def _check_file(folder: Path, name: str, size_bytes: int) -> None:
             raise _damaged(folder, f"{name!r} is reached through a symbolic link")
     try:
         found = path.lstat()
-    except (OSError, ValueError):  # a ValueError: a name that no file can have
+    except (OSError, ValueError):  # ValueError: no file can have such a name
         raise _damaged(folder, f"{name!r} is listed with {size_bytes} bytes and is missing") from None
     if not stat.S_ISREG(found.st_mode):
         raise _damaged(folder, f"{name!r} is not a regular file")
@@ -88,7 +88,7 @@ def _check_file(folder: Path, name: str, size_bytes: int) -> None:
 
 
 def _require_own(folder: Path) -> None:
-    """Everything in it, folders and manifest too, is this process's user's and writable by no one else."""
+    """Raise unless all of it belongs to this process's user, and only that user may write in its folders."""
     for path in (folder, *sorted(folder.rglob("*"))):
         found = path.lstat()
         name = "." if path == folder else path.relative_to(folder).as_posix()

@@ -1,11 +1,11 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""The one place where something becomes visible to the other run: all of it, or nothing.
+"""The only module that makes files visible to the other run: complete, or not at all.
 
 An artefact is prepared under a staging name beside its final one, flushed to the disk, and renamed; the folder that
 holds the name is flushed last, or a lost node could forget the rename (a crash would then undo it, never half of it).
-A folder is complete only with its manifest, written after every other file was flushed. What is taken away is renamed
-to a staging name first, so that no reader meets half of it either.
+A folder is complete only with its manifest, which is written after every other file was flushed. What is deleted is
+renamed to a staging name first, so that no reader sees half of it either.
 """
 
 from __future__ import annotations
@@ -30,12 +30,11 @@ from verl.crosscheck.exchange.manifest import Manifest
 def publish_file(
     final: Path, write: Callable[[BinaryIO], object], *, replace: bool = False, durable: bool = True
 ) -> int:
-    """Make the file `final` out of what `write` puts into the binary file it is given. Returns its size in bytes.
+    """Make the file `final` from what `write` puts into the binary file it is given. Return its size in bytes.
 
     Args:
-        replace: whether a file already there may be replaced. If not, it is left as it is and this is an error.
-        durable: whether it must outlive a lost node. Whether a reader sees all of it or nothing is another matter, and
-            always so.
+        replace: whether an existing file may be replaced. If not, it stays as it is and this is an error.
+        durable: whether the file must survive a lost node. A reader sees all of it or nothing in either case.
 
     Raises:
         PublishError: `final` exists and may not be replaced.
@@ -60,7 +59,7 @@ def publish_file(
 
 
 def publish_json(final: Path, document: Mapping[str, Any], *, replace: bool, durable: bool = True) -> None:
-    """Make the small file `final` out of plain JSON.
+    """Make the small file `final` from plain JSON.
 
     Args:
         durable: see `publish_file`.
@@ -69,23 +68,23 @@ def publish_json(final: Path, document: Mapping[str, Any], *, replace: bool, dur
         PublishError: `final` exists and may not be replaced.
         OSError: the file system's own.
     """
-    # A path or a message may hold what is no text (surrogates): an end is told all the same.
+    # A path or a message may hold surrogates, which UTF-8 cannot: an end must be written all the same.
     content = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False).encode(errors="replace") + b"\n"
     publish_file(final, lambda file: file.write(content), replace=replace, durable=durable)
 
 
 def publish_document(final: Path, document: Document, *, replace: bool, durable: bool = True) -> None:
-    """Make the small file `final` out of a document. Raises as `publish_json`."""
+    """Make the small file `final` from a document. Raises as `publish_json`."""
     publish_json(final, plain(document), replace=replace, durable=durable)
 
 
 def publish_folder(final: Path, fill: Callable[[Path], object], about: dict[str, object]) -> int:
-    """Make the folder `final` out of the files that `fill` puts into the folder it is given. Returns their bytes.
+    """Make the folder `final` from the files that `fill` puts into the folder it is given. Return their bytes.
 
     `fill` may have other processes write, on any host that shares the file system.
 
     Args:
-        about: plain JSON, kept in the manifest: what the artefact is and what it belongs to.
+        about: plain JSON for the manifest: what the artefact is and what it belongs to.
 
     Raises:
         PublishError: `final` exists, or `fill` left something that is no regular file, or no file at all.
@@ -112,7 +111,7 @@ def publish_folder(final: Path, fill: Callable[[Path], object], about: dict[str,
 
 
 def discard(path: Path) -> None:
-    """Take an artefact away: from one moment to the next no reader sees any of it. Nothing there is no error.
+    """Delete an artefact; readers lose it at once and as a whole. A missing one is not an error.
 
     Raises:
         OSError: the file system's own; what is left has a staging name.
@@ -127,13 +126,13 @@ def discard(path: Path) -> None:
 
 
 def sweep(folder: Path, kind: ArtefactKind) -> None:
-    """Remove what a crash left of artefacts of `kind` that were being prepared or taken away.
+    """Remove staged artefacts of `kind` that a crash left behind.
 
     Only for the one run that writes that kind, before it writes any.
     """
     disk = filesystem.active()
     for name in layout.staged_of_kind(disk.names(folder), kind):
-        # Renamed first, or a run that was given up for dead and comes back could give its name to half of it.
+        # Renamed first: a run that was counted as dead and continues could else publish the half that is left.
         aside = layout.staging(folder / f"{kind}_swept", _writer())
         with suppress(FileNotFoundError):
             disk.rename(folder / name, aside)

@@ -99,7 +99,7 @@ def require_all_ended(root: Path, silence_s: float, clock: Clock, tell: Callable
         if session is None or run is None:
             continue
         try:
-            if not is_live(run, silence_s=silence_s, clock=clock, tell=tell):
+            if not is_live(run, silence_s=silence_s, clock=clock, announce=tell):
                 continue
             identity = cards.read_card(run).identity
         except (DamagedError, FileNotFoundError):  # no run that could write: each of its reports would fail

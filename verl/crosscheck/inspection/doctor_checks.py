@@ -23,7 +23,7 @@ from pathlib import Path
 
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.exchange import filesystem, layout
-from verl.crosscheck.exchange.free_space import readable
+from verl.crosscheck.exchange.disk_space import readable
 from verl.crosscheck.exchange.layout import Layout
 from verl.crosscheck.text import duration
 

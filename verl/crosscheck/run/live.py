@@ -17,11 +17,10 @@ from verl.crosscheck.clock import Clock
 from verl.crosscheck.console import MARK, failure_told, say
 from verl.crosscheck.errors import CrossCheckError, DamagedError, PublishError
 from verl.crosscheck.exchange import artefacts, filesystem, layout
-from verl.crosscheck.exchange.free_space import require_space
+from verl.crosscheck.exchange.disk_space import removable, require_space
 from verl.crosscheck.exchange.layout import MANIFEST, WRITES, ArtefactKind, Layout
 from verl.crosscheck.exchange.manifest import read_manifest
 from verl.crosscheck.exchange.publish import discard, publish_folder, sweep
-from verl.crosscheck.exchange.retention import removable
 from verl.crosscheck.exchange.session.peer import Sighting
 from verl.crosscheck.exchange.session.wait import Wait, Waiting
 from verl.crosscheck.identity import Call, CallKind
@@ -53,7 +52,7 @@ class LiveExchange(Exchange):
 
     def __init__(self, config: Any, settings: ShareSettings, mode: ShareMode, clock: Clock) -> None:
         self.run = own_run(config, settings, mode, clock)
-        self.slot = self.run.place
+        self.slot = self.run.slot
         super().__init__(config, settings, mode, Layout(settings.directory), self.slot.session.id, self.run.start)
         self.partner = PartnerChecks(self.run, settings, clock)
         self.wait = Wait(settings.timeout_s, _say_waiting, clock, self.partner.peer)
@@ -86,7 +85,7 @@ class LiveExchange(Exchange):
     # ---------------------------------------------------------------- steps of these places
 
     def report_facts(self, facts: dict[str, Any]) -> None:
-        self.run.tell_facts(without_secrets(facts, os.environ))
+        self.run.report_facts(without_secrets(facts, os.environ))
 
     def note_sampling(self, tokenizer: Any) -> None:
         self.observer.note_sampling(self.config, tokenizer)

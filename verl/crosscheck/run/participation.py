@@ -82,10 +82,10 @@ def registered_run(config: Any, settings: ShareSettings) -> Iterator[None]:
         return
     say(MARK, read_installation().summary())
     with _opened(config, settings, mode, SystemClock()) as run, _end_reported(run):
-        say(MARK, f"taking part as {run.card.identity} in {run.place.session.folder}")
+        say(MARK, f"taking part as {run.card.identity} in {run.slot.session.folder}")
         PartnerChecks(run, settings, SystemClock()).look_around()
         with read_write(config.trainer), open_dict(config.trainer):
-            config.trainer[RUN_KEY] = str(run.place.names.folder)
+            config.trainer[RUN_KEY] = str(run.slot.names.folder)
         yield
 
 
@@ -100,9 +100,9 @@ def own_run(config: Any, settings: ShareSettings, mode: ShareMode, clock: Clock)
     folder = OmegaConf.select(config, f"trainer.{RUN_KEY}")
     if folder is not None:
         run = attach(Path(folder), _redact)
-        if run.place.mode != mode.value:
+        if run.slot.mode != mode.value:
             raise SettingsError(
-                f"this run takes part in mode {run.place.mode} (trainer.share_data), and mode {mode.value} was asked "
+                f"this run takes part in mode {run.slot.mode} (trainer.share_data), and mode {mode.value} was asked "
                 "for. Use one mode in a run"
             )
         return run
@@ -120,8 +120,8 @@ def _opened(config: Any, settings: ShareSettings, mode: ShareMode, clock: Clock)
             card_of(config, mode),
             silence_s=settings.silence_s,
             clock=clock,
-            tell=lambda line: say(MARK, line),
-            claimed=lambda place: beating.enter_context(Heartbeat(place.names.heartbeat)),
+            announce=lambda line: say(MARK, line),
+            claimed=lambda slot: beating.enter_context(Heartbeat(slot.names.heartbeat)),
             redact=_redact,
         )
 

@@ -13,8 +13,8 @@ from verl.crosscheck.console import MARK, say
 from verl.crosscheck.errors import DamagedError, ResumeError, SettingsError
 from verl.crosscheck.exchange import filesystem, layout
 from verl.crosscheck.exchange.artefacts import of_session, read_artefact_about
+from verl.crosscheck.exchange.disk_space import lost
 from verl.crosscheck.exchange.layout import OTHER, WRITES, ArtefactKind, RunNames
-from verl.crosscheck.exchange.retention import lost
 from verl.crosscheck.exchange.session import cards
 from verl.crosscheck.exchange.session.cards import Card, EndState
 from verl.crosscheck.exchange.session.own_run import OwnRun
@@ -37,8 +37,8 @@ class PartnerChecks:
     def __init__(self, run: OwnRun, settings: ShareSettings, clock: Clock) -> None:
         self._run, self._settings, self._clock = run, settings, clock
         self._peer = Peer(
-            run.place.session.folder,
-            OTHER[run.place.mode],
+            run.slot.session.folder,
+            OTHER[run.slot.mode],
             settings.silence_s,
             clock,
             run.card.others_before,
@@ -95,7 +95,7 @@ class PartnerChecks:
             if number == 0:  # no other run yet: choose what fits a run laid out like this one
                 asked = self._settings.ckpt_format
                 return CkptFormat.NATIVE if asked is CkptFormat.AUTO else asked
-            self._choose(cards.read_card(self._run.place.session.run(self._peer.mode, number)))
+            self._choose(cards.read_card(self._run.slot.session.run(self._peer.mode, number)))
         assert self._choice is not None
         return self._choice.format
 
@@ -143,7 +143,7 @@ class PartnerChecks:
         number = seen.number if seen is not None else self._run.card.others_before
         if number == 0 or self._compared == (number, True):
             return
-        names = self._run.place.session.run(self._peer.mode, number)
+        names = self._run.slot.session.run(self._peer.mode, number)
         reported = self._reports_facts(names, over=seen is None)
         if self._compared != (number, reported):
             other = seen.card if seen is not None else cards.read_card(names)
@@ -166,7 +166,7 @@ class PartnerChecks:
         return progress is not None and progress.facts
 
     def _compare_all(self, other: Card, names: RunNames, reported: bool, *, over: bool) -> None:
-        own_facts = cards.read_facts(self._run.place.names) if self._run.progress.facts else None
+        own_facts = cards.read_facts(self._run.slot.names) if self._run.progress.facts else None
         other_facts = self._facts(names) if reported else None
         comparison = self._compare(other, own_facts or _NO_FACTS, other_facts or _NO_FACTS, over=over)
         if not comparison.agrees:
@@ -210,7 +210,7 @@ class PartnerChecks:
             made = progress.calls if progress else start.calls
         else:
             made = progress.updates if progress else start.updates
-        root, session = self._run.place.root, self._run.place.session
+        root, session = self._run.slot.root, self._run.slot.session
         listed = layout.artefacts(filesystem.active().names(root), kind)
         newest = max(listed, default=-1)
         # One that is older than another which is there has been deleted; a newer one may only not be listed yet.
@@ -231,6 +231,6 @@ class PartnerChecks:
 
     def _step_before(self, kind: ArtefactKind, index: int) -> int | None:
         """Return the step after which a run that needs `kind` from `index` on can be resumed, as the artefact says."""
-        about = read_artefact_about(layout.Layout(self._run.place.root).artefact(kind, index))
+        about = read_artefact_about(layout.Layout(self._run.slot.root).artefact(kind, index))
         step = about.get("global_step")
         return step - 1 if type(step) is int else None

@@ -14,10 +14,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from verl.crosscheck.clock import ManualClock
 from verl.crosscheck.errors import ResumeError, SessionError
 from verl.crosscheck.exchange import artefacts, layout
+from verl.crosscheck.exchange.disk_space import lost, removable
 from verl.crosscheck.exchange.layout import OTHER, WRITES, Layout
 from verl.crosscheck.exchange.publish import publish_file, publish_folder
 from verl.crosscheck.exchange.record.record import Record, write_record
-from verl.crosscheck.exchange.retention import lost, removable
 from verl.crosscheck.exchange.session.cards import Card, Start
 from verl.crosscheck.exchange.session.claim import current_session
 from verl.crosscheck.exchange.session.heartbeat import beat
@@ -42,7 +42,7 @@ class World(ManualClock):
         super().sleep(duration_s)
         self._beats += 1
         for run in self.beating.values():
-            beat(run.place.names.heartbeat, self._beats)
+            beat(run.slot.names.heartbeat, self._beats)
 
 
 def card(mode, run_id, start):
@@ -52,9 +52,9 @@ def card(mode, run_id, start):
 
 def publish(run, index):
     """What the trainer's side does: look whether the place is still this run's, and publish."""
-    run.place.require_current()
-    kind, about = WRITES[run.place.mode], {"index": index, **run.place.stamp}
-    path = Layout(run.place.root).artefact(kind, index)
+    run.slot.require_current()
+    kind, about = WRITES[run.slot.mode], {"index": index, **run.slot.stamp}
+    path = Layout(run.slot.root).artefact(kind, index)
     if kind == "ckpt":
         publish_folder(path, lambda stage: (stage / "model.pt").write_bytes(b"x"), about)
     else:
@@ -102,11 +102,11 @@ class Sessions(RuleBasedStateMachine):
             return
         except ResumeError:
             assert other is not None
-            assert other.place.session.base_step != 0
+            assert other.slot.session.base_step != 0
             return
         assert before is None, "took the place of a run that lives"
-        assert run.place.session.base_step == 0
-        assert other is None or run.place.session.id == other.place.session.id
+        assert run.slot.session.base_step == 0
+        assert other is None or run.slot.session.id == other.slot.session.id
 
     @rule(mode=MODES, data=st.data())
     def is_resumed(self, mode, data):
@@ -121,16 +121,16 @@ class Sessions(RuleBasedStateMachine):
             return
         except ResumeError:
             assert other is not None
-            assert other.place.session.id != start.session
-            assert other.place.session.base_step != start.global_step
+            assert other.slot.session.id != start.session
+            assert other.slot.session.base_step != start.global_step
             return
         assert before is None
         if current is not None and current.id == start.session:
-            assert run.place.session.id == start.session
+            assert run.slot.session.id == start.session
             assert run.start == start
         else:
             assert run.start == Start(start.global_step)  # as in a new session, whatever its mark says
-            assert run.place.session.base_step == start.global_step
+            assert run.slot.session.base_step == start.global_step
 
     @precondition(lambda self: self.live)
     @rule(mode=MODES, failed=st.booleans())
@@ -152,11 +152,11 @@ class Sessions(RuleBasedStateMachine):
     def comes_back(self, data):
         """A run that was stopped goes on: if nobody took its place it is as before, else it may write nothing."""
         run = data.draw(st.sampled_from(self.silent))
-        mode, current = run.place.mode, current_session(self.root)
-        newest = run.place.session.newest(mode).folder == run.place.names.folder
+        mode, current = run.slot.mode, current_session(self.root)
+        newest = run.slot.session.newest(mode).folder == run.slot.names.folder
         before = self._files()
-        if newest and current.id == run.place.session.id:
-            run.place.require_current()
+        if newest and current.id == run.slot.session.id:
+            run.slot.require_current()
             self.silent.remove(run)
             self.live[mode] = self.clock.beating[mode] = run
             return
@@ -173,11 +173,11 @@ class Sessions(RuleBasedStateMachine):
         index = run.progress.published[kind]
         path = Layout(self.root).artefact(kind, index)
         if path.exists():  # made by an earlier run of the session: gone on with, not made again
-            assert artefacts.session_of(path) == run.place.session.id
+            assert artefacts.session_of(path) == run.slot.session.id
             run.report_published(kind, index, "training")
             return
         publish(run, index)
-        self.made[run.place.session.id, kind, index] = run.card.run_id
+        self.made[run.slot.session.id, kind, index] = run.card.run_id
 
     @precondition(lambda self: self.live)
     @rule(mode=MODES)
@@ -186,9 +186,9 @@ class Sessions(RuleBasedStateMachine):
             return
         run = self.live[mode]
         done = run.progress.published | run.progress.taken
-        step = run.place.session.base_step + done["ckpt"]
+        step = run.slot.session.base_step + done["ckpt"]
         if step:
-            self.marks[mode].append(Start(step, done["rollout"], done["ckpt"], run.place.session.id))
+            self.marks[mode].append(Start(step, done["rollout"], done["ckpt"], run.slot.session.id))
 
     @precondition(lambda self: self.live)
     @rule(mode=MODES)
@@ -199,8 +199,8 @@ class Sessions(RuleBasedStateMachine):
         run, kind = self.live[mode], WRITES[OTHER[mode]]
         index = run.progress.taken[kind]
         path = Layout(self.root).artefact(kind, index)
-        ours = path.exists() and artefacts.session_of(path) == run.place.session.id
-        assert ours == ((run.place.session.id, kind, index) in self.made and path.exists())
+        ours = path.exists() and artefacts.session_of(path) == run.slot.session.id
+        assert ours == ((run.slot.session.id, kind, index) in self.made and path.exists())
         if ours:
             run.report_taken(kind, index, "training")
 
@@ -209,8 +209,8 @@ class Sessions(RuleBasedStateMachine):
     def another_process_of_it_attaches(self, mode):
         if mode in self.live:
             run = self.live[mode]
-            other = attach(run.place.names.folder)
-            assert (other.place, other.card, other.progress) == (run.place, run.card, run.progress)
+            other = attach(run.slot.names.folder)
+            assert (other.slot, other.card, other.progress) == (run.slot, run.card, run.progress)
 
     # ------------------------------------------------------------ what must always be
 
@@ -225,24 +225,24 @@ class Sessions(RuleBasedStateMachine):
     def whoever_lives_has_its_place(self):
         for mode, run in getattr(self, "live", {}).items():
             current = current_session(self.root)
-            if run.place.session.id == current.id:
-                run.place.require_current()
-                assert run.place.session.newest(mode).folder == run.place.names.folder
+            if run.slot.session.id == current.id:
+                run.slot.require_current()
+                assert run.slot.session.newest(mode).folder == run.slot.names.folder
             else:
                 with pytest.raises(SessionError):
-                    run.place.require_current()
+                    run.slot.require_current()
 
     @invariant()
     def two_that_live_are_of_one_session(self):
         if len(getattr(self, "live", {})) == 2:
-            assert len({run.place.session.id for run in self.live.values()}) == 1
+            assert len({run.slot.session.id for run in self.live.values()}) == 1
 
     @invariant()
     def a_run_that_has_its_place_finds_only_its_sessions_artefacts_of_its_kind(self):
         for mode, run in getattr(self, "live", {}).items():
             kind = WRITES[mode]
             for index in layout.artefacts([path.name for path in self.root.iterdir()], kind):
-                assert artefacts.session_of(Layout(self.root).artefact(kind, index)) == run.place.session.id
+                assert artefacts.session_of(Layout(self.root).artefact(kind, index)) == run.slot.session.id
 
     @invariant()
     def nothing_is_lost(self):

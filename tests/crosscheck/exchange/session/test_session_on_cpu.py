@@ -95,8 +95,8 @@ def test_a_place_in_an_old_session_is_lost(tmp_path):
 def test_the_trainer_finds_the_place_that_the_main_program_took(tmp_path):
     run = open_run(tmp_path, make_card("rollout"), silence_s=20.0, clock=ManualClock())
     run.report("waiting", global_step=3)
-    same = attach(run.place.names.folder)
-    assert (same.place, same.card, same.progress) == (run.place, run.card, run.progress)
+    same = attach(run.slot.names.folder)
+    assert (same.slot, same.card, same.progress) == (run.slot, run.card, run.progress)
 
 
 @pytest.mark.parametrize("folder", ["nowhere", "sessions/session_1/runs/ckpt_9", "elsewhere/ckpt_1"])

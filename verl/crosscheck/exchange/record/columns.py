@@ -41,7 +41,7 @@ SPARSE_SHARE = 16
 
 
 def narrowest(source: ByteSource) -> tuple[str, int | None]:
-    """Storage type of the source, and the one carrier value that all elements have, if they do."""
+    """Return the storage type of the source, and the carrier value that all elements have, if they are equal."""
     low, high = None, None
     for index in source.blocks():
         block = source.block(index)
@@ -62,13 +62,13 @@ def narrowest(source: ByteSource) -> tuple[str, int | None]:
 
 
 def stored_chunks(source: ByteSource, storage: str) -> Iterator[Carried]:
-    """The source as contiguous blocks of the storage type."""
+    """Yield the source as contiguous blocks of the storage type."""
     for index in source.blocks():
         yield stored_block(source, storage, index)
 
 
 def stored_block(source: ByteSource, storage: str, index: Index) -> Carried:
-    """One block as a contiguous array of the storage type."""
+    """Return one block as a contiguous array of the storage type."""
     block = source.block(index)
     return np.ascontiguousarray(block, dtype="<" + CARRIER_OF_STORAGE[storage])
 
@@ -76,10 +76,10 @@ def stored_block(source: ByteSource, storage: str, index: Index) -> Carried:
 def plan_columns(
     group: str, sources: Mapping[str, ByteSource], *, compact: bool = True
 ) -> tuple[dict[str, Description], list[FilePart]]:
-    """Decides how each column of `group` is stored.
+    """Decide how each column of `group` is stored.
 
     With `compact=False` every column is stored in full, only narrowed.
-    Returns the descriptions (without `type` and `shape`) in the order of `sources`, and the parts to write.
+    Return the descriptions (without `type` and `shape`) in the order of `sources`, and the parts to write.
     """
     found: dict[str, Description] = {}
     parts: list[FilePart] = []
@@ -111,7 +111,7 @@ def _width(source: ByteSource) -> int:
 
 
 def _find_slice(source: ByteSource, candidates: Mapping[str, ByteSource]) -> tuple[str, int] | None:
-    """A candidate whose leading or trailing columns equal the source bit by bit, and the first of those columns."""
+    """Find a candidate whose leading or trailing columns equal the source by bits, and the first of those columns."""
     if len(source.shape) < 2 or source.form.lanes is not None:
         return None
     for name, other in candidates.items():
@@ -137,7 +137,7 @@ def _is_slice(source: ByteSource, other: ByteSource, start: int) -> bool:
 
 
 def _nonzero(source: ByteSource) -> tuple[Carried, Carried] | None:
-    """Flat positions and carriers of the elements that are not +0.0, if they are few."""
+    """Return flat positions and carriers of the elements that are not +0.0, if they are few."""
     if source.form.narrowable or source.form.lanes is not None or source.form.storage == "BOOL":
         return None
     limit = math.prod(source.shape) // SPARSE_SHARE
@@ -182,7 +182,7 @@ class StoredColumn:
 def restore_tensors(
     described: Mapping[str, Description], container: Container, budget: Budget
 ) -> dict[str, StoredTensor]:
-    """The tensors by name; the budget is claimed before anything is allocated."""
+    """Return the tensors by name; the budget is claimed before anything is allocated."""
     columns = {}
     for name, description in described.items():
         form = tensor_form(description["type"])
@@ -196,7 +196,7 @@ def restore_tensors(
 def restore_arrays(
     described: Mapping[str, Description], container: Container, budget: Budget
 ) -> dict[str, npt.NDArray[Any]]:
-    """The numpy arrays by name, object arrays among them; the budget is claimed before anything is allocated."""
+    """Return the numpy arrays by name, object arrays included; the budget is claimed before anything is allocated."""
     columns, types = {}, {}
     for name, description in described.items():
         if description["type"] != "object":
@@ -259,7 +259,7 @@ def _scatter(name: str, column: StoredColumn, container: Container) -> Carried:
 
 
 def object_array(tree: dict[str, Any]) -> npt.NDArray[Any]:
-    """An object array from its shape and decoded cells."""
+    """Return an object array from its shape and decoded cells."""
     cells, shape = tree["of"], checked_shape(tree["shape"])
     if "rows" in tree:
         if not all(type(row) is int and row >= 0 for row in tree["rows"]):
@@ -274,7 +274,7 @@ def object_array(tree: dict[str, Any]) -> npt.NDArray[Any]:
 
 
 def stored_view(name: str, form: Form, container: Container) -> Carried:
-    """The stored tensor `name`, if its type is one that this form may be stored as."""
+    """Return the stored tensor `name` if this form may be stored as its type."""
     storage = container.storages[name]
     if storage != form.storage and not (form.narrowable and storage in INTEGER_STORAGES):
         raise MalformedError(f"tensor {name!r}: dtype {form.storage} expected, {storage} found")
@@ -282,7 +282,7 @@ def stored_view(name: str, form: Form, container: Container) -> Carried:
 
 
 def widened(stored: Carried, form: Form) -> Carried:
-    """The stored elements as carriers of the form, in memory of their own."""
+    """Return the stored elements as carriers of the form, in memory of their own."""
     # numpy asks the kernel for huge pages, torch does not: restoring into numpy's memory is several times as fast.
     restored = np.empty(stored.shape, form.carrier)
     if form.storage == "BOOL":

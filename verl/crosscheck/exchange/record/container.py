@@ -5,9 +5,9 @@
 Knows bytes only; what the tensors in it mean is known to `record`. The stock library reads these files; it is not used
 to write them because it wants all bytes at once, nor to read them: size, digest and header are checked before any of a
 file is used. A file is read once, and the very bytes that were checked are handed on, so nothing can change in between;
-a memory map would not do, for whoever shortens the file under it kills the reader. See docs/format.md.
+a memory map would not do, for a file that is shortened under it kills the reader. See docs/format.md.
 
-numpy and xxhash are imported only where a body is read or written: whoever reads a header need not wait for them.
+numpy and xxhash are imported only where a body is read or written: a header is read without them.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ FIXED_BYTES = DIGEST_AT + DIGEST_DIGITS
 
 
 def read_about(path: Path) -> dict[str, Any]:
-    """The `about` of a record, from the header alone: damage of the body is not seen.
+    """Return the `about` of a record from its header alone; damage of the body is not noticed.
 
     Raises:
         DamagedError: not a record, or its header or size is not as it was written.
@@ -77,7 +77,7 @@ def read_about(path: Path) -> dict[str, Any]:
 
 
 def _read_about(path: Path) -> dict[str, Any]:
-    """The description in the header; the body's digest is not checked, only the size of the file."""
+    """Return the description in the header; the file's size is checked, its digest is not."""
     with open_file(path) as file:
         fixed = file.read(FIXED_BYTES)
         check_fixed(fixed, os.fstat(file.fileno()).st_size)
@@ -87,13 +87,13 @@ def _read_about(path: Path) -> dict[str, Any]:
 
 
 def damaged(path: Path, problem: object) -> DamagedError:
-    """The error for the user: which file, what is wrong with it, what to do."""
+    """Return the error for the user: which file, what is wrong with it, what to do."""
     advice = "" if isinstance(problem, ForeignError) else f" If you do not need it, type rm {str(path)!r}"
     return DamagedError(f"{path}: not a usable record: {problem}. Nothing of it was used.{advice}")
 
 
 def open_file(path: Path) -> BinaryIO:
-    """Opens a regular file; neither follows a link at the path nor blocks on a pipe."""
+    """Open a regular file, without following a link at the path or blocking on a pipe."""
     if path.is_symlink():
         raise MalformedError("a regular file expected, a symbolic link found")
     number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -104,7 +104,7 @@ def open_file(path: Path) -> BinaryIO:
 
 
 def check_fixed(fixed: bytes, size: int) -> None:
-    """Checks what stands at fixed places: kind of file, version, size, length of the header."""
+    """Check what has a fixed place: kind of file, version, size, length of the header."""
     if not fixed.startswith(OPENING, LENGTH_BYTES):
         raise ForeignError(_foreign(fixed, size))
     if not fixed.startswith(BEFORE_SIZE, LENGTH_BYTES):
@@ -133,12 +133,12 @@ def _foreign(fixed: bytes, size: int) -> str:
 
 
 def show(data: bytes) -> str:
-    """A few bytes of a file, for a message."""
+    """Return a few bytes of a file as text for a message."""
     return repr(data[:DIGEST_DIGITS])[1:]
 
 
 def parse_header(text: bytes) -> dict[str, Any]:
-    """The header's entries by name, that of the description among them."""
+    """Return the entries of the header by name, the description included."""
     try:
         header = json.loads(text, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
@@ -157,7 +157,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def about_of(metadata: dict[str, str]) -> dict[str, Any]:
-    """The description in the header's own entry."""
+    """Return the description from the header's own entry."""
     try:
         about = json.loads(metadata["about"])
     except (ValueError, RecursionError) as error:
@@ -185,7 +185,7 @@ class Container:
 
 
 def read_container(path: Path) -> Container:
-    """Reads a file once, checks those bytes, and gives views of them; MalformedError says what is wrong."""
+    """Read a file once, check its bytes, and return views of them; raise MalformedError with what is wrong."""
     import numpy as np
     import xxhash
 
@@ -221,7 +221,7 @@ def _fill(file: BinaryIO, buffer: npt.NDArray[np.uint8]) -> int:
 
 
 def _views(header: dict[str, Any], body: npt.NDArray[np.uint8]) -> tuple[dict[str, npt.NDArray[Any]], dict[str, str]]:
-    """Views of the body by name; every byte must belong to exactly one tensor."""
+    """Return views of the body by name; every byte must belong to exactly one tensor."""
     views: dict[str, npt.NDArray[Any]] = {}
     storages: dict[str, str] = {}
     at = 0
@@ -264,7 +264,7 @@ class FilePart:
 
 
 def write_parts(file: BinaryIO, parts: Sequence[FilePart], about: str) -> int:
-    """Writes the container at the file's position and returns its size in bytes; the file must be able to seek."""
+    """Write the container at the position of a file that can seek, and return its size in bytes."""
     import numpy as np
     import xxhash
 
@@ -292,7 +292,7 @@ def write_parts(file: BinaryIO, parts: Sequence[FilePart], about: str) -> int:
 
 
 def _header(parts: Sequence[FilePart], about: str) -> bytearray:
-    """Length and header, padded to 8 bytes, with zeros for the size and the digest."""
+    """Return length and header, padded to 8 bytes, with zeros for the size and the digest."""
     metadata = {
         "schema": SCHEMA + VERSION,
         "size": "0" * SIZE_DIGITS,

@@ -5,7 +5,7 @@
 It knows nothing of RL. `publish` hands it an open file; readers hand it a path. What comes back equals what went in
 bit by bit, on the CPU and contiguous, with the order of all keys. The format is described in docs/format.md.
 
-Torch is imported only by `read_record`: whoever has none, or no need of it, reads with `read_stored`.
+Torch is imported only by `read_record`; `read_stored` reads without it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _PARSE_ERRORS = (MalformedError, LookupError, TypeError, ValueError, AttributeEr
 
 @dataclass(frozen=True, eq=False)
 class StoredRecord:
-    """What a file holds, without torch; for whoever looks into a record."""
+    """The content of a file, without torch."""
 
     tensors: Mapping[str, StoredTensor]
     arrays: Mapping[str, npt.NDArray[Any]]
@@ -63,7 +63,7 @@ class StoredRecord:
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """What a file holds. The keys of all mappings are str, and keep their order."""
+    """The content of a file. The keys of all mappings are str, and keep their order."""
 
     tensors: Mapping[str, torch.Tensor] = field(default_factory=dict)
     """Dense tensors of any shape and device; they come back on the CPU, contiguous."""
@@ -76,7 +76,7 @@ class Record:
 
 
 def write_record(file: BinaryIO, record: Record) -> int:
-    """Writes a record at the position of an open binary file that can seek; returns the bytes written.
+    """Write a record at the position of an open binary file that can seek; return the bytes written.
 
     Needs about two blocks (8 MiB) of memory on top of the record. Raises EncodingError, before anything is written,
     for what has no representation, with the path to it; OSError from the file.
@@ -107,7 +107,7 @@ def write_record(file: BinaryIO, record: Record) -> int:
 
 
 def read_record(path: Path) -> Record:
-    """Reads a record that `write_record` wrote.
+    """Read a record that `write_record` wrote.
 
     DamagedError, with the path and what was expected and found, for a file that was cut off, altered in any bit, or is
     not a record; FileNotFoundError when there is none. Nothing outside the file is read and nothing in it is executed.
@@ -200,7 +200,7 @@ def _check_name(group: str, name: object) -> None:
 
 
 def _restorable(sources: list[ByteSource], encoder: Encoder, parts: list[FilePart]) -> bool:
-    """Whether a reader's budget allows to restore the record from a file of this size."""
+    """Return whether a reader's budget allows to restore the record from a file of this size."""
     restored = encoder.restored_bytes + sum(source.form.size_bytes(tuple(source.data.shape)) for source in sources)
     return restored <= memory_limit_bytes(sum(part.size_bytes for part in parts))
 

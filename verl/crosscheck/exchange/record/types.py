@@ -117,7 +117,7 @@ def tensor_form(name: str) -> Form | None:
 
 
 def array_form(dtype: np.dtype[Any]) -> Form | None:
-    """Form of a numpy type (object not included); None where a record cannot hold it."""
+    """Return the form of a numpy type, object excluded; None where a record cannot hold it."""
     if dtype.kind in "US" and dtype.subdtype is None:
         storage = "U32" if dtype.kind == "U" else "U8"
         return Form(storage, dtype.itemsize // (4 if dtype.kind == "U" else 1), narrowable=True)
@@ -128,7 +128,7 @@ def array_form(dtype: np.dtype[Any]) -> Form | None:
 
 
 def array_type(name: object) -> np.dtype[Any]:
-    """The numpy type of a name as written by `dtype.str`; ValueError for anything else."""
+    """Return the numpy type of a name as written by `dtype.str`; ValueError for anything else."""
     if not isinstance(name, str) or len(name) > 12 or name[:1] not in ("<", ">", "|") or not name[2:].isdecimal():
         raise ValueError(f"{name!r} is not a numpy type of a record")
     dtype = np.dtype(name)
@@ -225,7 +225,7 @@ def small_floats(name: str) -> npt.NDArray[np.float32]:
 
 
 def as_array(carriers: Carried, dtype: np.dtype[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    """The numpy array of type `dtype` that has these carriers; shares their memory where the byte order allows."""
+    """Return the numpy array of type `dtype` with these carriers; shares their memory where the byte order allows."""
     if dtype.itemsize == 0 or 0 in shape:
         return np.ndarray(shape, dtype)  # no bytes; numpy.zeros would widen texts of no characters
     if dtype.byteorder == ">":
@@ -245,7 +245,7 @@ _TORCH_OF_CARRIER = {"u1": "uint8", "i1": "int8", "i2": "int16", "i4": "int32", 
 
 
 class RefusedError(Exception):
-    """A value has no representation; collects the path to it on the way up."""
+    """A value has no representation; collects the path to it while it is raised."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem)
@@ -253,7 +253,7 @@ class RefusedError(Exception):
         self.trail: list[str] = []
 
     def at(self, root: str) -> EncodingError:
-        """The error for the user, for a value under `root`."""
+        """Return the error for the user, for a value under `root`."""
         return EncodingError(f"{root}{''.join(reversed(self.trail))}: {self.problem}")
 
 
@@ -264,7 +264,7 @@ def is_tensor(value: object) -> TypeGuard[torch.Tensor]:
 
 
 def tensor_source(tensor: torch.Tensor) -> ByteSource:
-    """A tensor as a source of carriers; RefusedError for what a file cannot hold."""
+    """Return a tensor as a source of carriers; RefusedError for what a file cannot hold."""
     import torch
 
     advice = "store a plain dense tensor on the CPU or an accelerator"
@@ -287,7 +287,7 @@ def tensor_source(tensor: torch.Tensor) -> ByteSource:
 
 
 def array_source(array: npt.NDArray[Any]) -> ByteSource:
-    """A numpy array, not of objects, as a source of carriers; RefusedError for what a file cannot hold."""
+    """Return a numpy array, not of objects, as a source of carriers; RefusedError for what a file cannot hold."""
     if type(array) is not np.ndarray:
         raise RefusedError(f"numpy {type(array).__name__} is not representable; store numpy.asarray(value)")
     form = array_form(array.dtype)
@@ -300,7 +300,7 @@ def array_source(array: npt.NDArray[Any]) -> ByteSource:
 
 
 def blocks(shape: tuple[int, ...], itemsize: int, block_bytes: int = BLOCK_BYTES) -> Iterator[Index]:
-    """Indexes that cut an array of this shape into consecutive runs of at most `block_bytes`, in C order."""
+    """Yield indexes that cut an array of this shape into consecutive runs of at most `block_bytes`, in C order."""
     if not shape:
         yield ()
         return
@@ -331,7 +331,7 @@ class ByteSource:
         return blocks(tuple(self.data.shape), lane_bytes)
 
     def block(self, index: Index) -> Carried:
-        """One block as carriers, on the CPU; shares the data's memory where it can."""
+        """Return one block as carriers on the CPU; shares the data's memory where it can."""
         if is_tensor(self.data):
             return _tensor_carriers(self.data[index], self.form)
         assert isinstance(self.data, np.ndarray)
@@ -362,5 +362,5 @@ def _array_carriers(part: npt.NDArray[Any], form: Form) -> Carried:
 
 
 def _clean(carriers: Carried, form: Form) -> Carried:
-    """Booleans as 0 and 1: memory that was never written may hold other bytes, which mean true."""
+    """Return booleans as 0 and 1: uninitialised memory may hold other bytes, which mean true."""
     return np.not_equal(carriers, 0).view(np.uint8) if form.storage == "BOOL" else carriers

@@ -92,7 +92,7 @@ class Encoder:
             self._containers[sys.modules["torch"].Tensor] = self._tensor
 
     def encode(self, value: Any) -> Any:
-        """The JSON tree of a value; RefusedError for what has none."""
+        """Return the JSON tree of a value; RefusedError for what has none."""
         kind = type(value)
         if kind is str:
             return value if value.isascii() else _text(value)
@@ -114,7 +114,7 @@ class Encoder:
             self._depth -= 1
 
     def cells(self, array: npt.NDArray[Any]) -> dict[str, Any]:
-        """An object array of any shape; a container that stands in several cells is written once."""
+        """Encode an object array of any shape; a container that several cells share is written once."""
         if type(array) is not np.ndarray:
             raise RefusedError(f"numpy {type(array).__name__} is not representable; store numpy.asarray(value)")
         trees: list[Any] = []
@@ -133,7 +133,7 @@ class Encoder:
         return found if len(trees) == len(rows) else {**found, "rows": rows}
 
     def parts(self) -> list[FilePart]:
-        """The pools, as parts to write."""
+        """Return the pools as parts to write."""
         return [
             FilePart(f"cells/{storage}", storage, (self._lengths[storage],), partial(self._chunks, storage))
             for storage in self._pools
@@ -222,7 +222,7 @@ def _text(value: str) -> Any:
 
 
 def _is_unicode(value: str) -> bool:
-    """False with surrogates, which neither UTF-8 nor JSON can tell apart from the character a pair of them makes."""
+    """Return False with surrogates: UTF-8 and JSON cannot distinguish a pair of them from the character it makes."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -258,7 +258,7 @@ class Decoder:
         }
 
     def hook(self, tree: dict[str, Any]) -> Any:
-        """A JSON object whose members are decoded already."""
+        """Decode a JSON object whose members are decoded already."""
         if "$" not in tree:
             return tree
         decode = self._kinds.get(tree["$"])
@@ -283,7 +283,7 @@ class Decoder:
         return self._shared(tree, lambda: as_array(self._carriers(tree, form), dtype, shape))
 
     def _shared(self, tree: dict[str, Any], make: Callable[[], _T]) -> _T:
-        """One object per stored range, as it was one object when it was saved."""
+        """Return one object per stored range, as it was one object when it was saved."""
         key = (tree["$"], tree["type"], tree["in"], tree["at"], tuple(tree["shape"]))
         if 0 in tree["shape"]:
             return make()

@@ -1,10 +1,9 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a run says of itself in the exchange directory: who it is, what it is doing, how it ended.
+"""The files that a run writes about itself in the exchange directory: card, progress, facts, end.
 
-Each part is a file of its own with one writer, replaced as a whole, so that no reader sees half of one and no two
-processes of a run get in each other's way: the main program claims the card, beats and tells of the end, the trainer
-reports progress.
+Each file has one writer and is replaced as a whole, so that no reader sees half of one and no two processes of a run
+disturb each other: the main program writes the card, the heartbeat and the end, the trainer writes the progress.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from verl.crosscheck.settings import ShareMode
 
 MAX_MESSAGE_CHARS = 4000
 END_RESERVE_BYTES = 64 * 1024
-"""More than the longest `end.json`, in blocks of any usual size, with the folder that grows by its names."""
+"""Size of the file that is deleted to make room for `end.json` on a full disk: more than the longest one takes."""
 
 
 class EndState(str, Enum):
@@ -38,16 +37,16 @@ class EndState(str, Enum):
     FAILED = "failed"
     """It raised an error."""
     INTERRUPTED = "interrupted"
-    """Somebody stopped it."""
+    """It was stopped by a signal."""
 
 
 class Start(msgspec.Struct, frozen=True):
-    """Where in the exchange a run begins.
+    """The step and the indexes at which a run begins.
 
     Args:
-        global_step: steps that were done before.
-        calls, updates: index of its first rollout and of its first checkpoint.
-        session: id of the session that it goes on with; None if it begins one, or joins one from its beginning.
+        global_step: number of steps done before.
+        calls, updates: indexes of its first rollout and of its first checkpoint.
+        session: id of the session that it resumes; None if it begins one, or joins one at its beginning.
     """
 
     COMPLETE: ClassVar[bool] = True
@@ -59,13 +58,13 @@ class Start(msgspec.Struct, frozen=True):
 
 
 class Card(Document, frozen=True):
-    """Who a run is. Written once, before anything else of it is visible.
+    """The identity of a run. Written once, before any other file of the run is visible.
 
     Args:
-        process: what identifies its main program on its host: pid, start, boot and pid namespace; see `processes`.
+        process: identity of its main program on its host: pid, start, boot and pid namespace; see `processes`.
         started: wall-clock time of its host, for people; never compared.
-        others_before: number of the last run of the other mode in the session that was over when this one began: it is
-            another one that this run waits for. 0 if there was none.
+        others_before: number of the last run of the other mode in the session that was over when this one began; this
+            run waits for a later one. 0 if there was none.
         config: its resolved configuration without secrets.
     """
 
@@ -87,22 +86,22 @@ class Card(Document, frozen=True):
 
     @property
     def identity(self) -> str:
-        """As people would tell it from another one."""
+        """The run in a message: start of its id, mode, host, pid and time of its start."""
         return f"run {self.run_id[:8]} (mode {self.mode}, {self.host}, pid {self.process.get('pid')}, {self.started})"
 
 
 class Progress(Document, frozen=True):
-    """What a run is doing.
+    """The progress of a run, as it reported last.
 
     Args:
         phase: in words: "generating", "waiting for ckpt_3", "training" ...
         global_step: the trainer's step; None before the first.
         calls, updates: indexes of the next rollout and of the next checkpoint.
-        published: how many artefacts of a kind are visible to the other run, counting from index 0; by kind.
-        taken: likewise of the other run's, those that are in use and not needed again. This is the acknowledgement
-            that lets the writer delete.
-        reports: grows with every report, so that two equal ones differ.
-        facts: whether `facts.json` was written before.
+        published: by kind, how many of its artefacts are visible to the other run, counted from index 0.
+        taken: by kind, how many artefacts of the other run it has loaded and does not need again. This acknowledgement
+            allows the writer to delete them.
+        reports: number of this report, so that two reports always differ.
+        facts: whether `facts.json` is there.
         reported_unix_s: wall-clock seconds of its host, for people; never compared.
     """
 
@@ -125,7 +124,7 @@ class End(Document, frozen=True):
 
     Args:
         error: class of the error; empty if there was none.
-        message: what it said, or what to know of the end.
+        message: the message of the error, or a note.
         global_step, phase: from its last report.
         reported_unix_s: wall-clock seconds of its host, for people.
     """
@@ -142,7 +141,7 @@ class End(Document, frozen=True):
 
     @classmethod
     def of(cls, error: BaseException | None, redact: Callable[[str], str] = str) -> End:
-        """Of a run that ended with `error`, or without one; `redact` takes secrets out of what it says."""
+        """Return the end of a run, with or without an error; `redact` removes secrets from the message."""
         if error is None:
             return cls(EndState.FINISHED)
         cause = getattr(error, "cause", None)  # what Ray wraps around the error of a task
@@ -177,17 +176,22 @@ def write_card(run: RunNames, card: Card) -> None:
 
 
 def read_card(run: RunNames) -> Card:
-    """Raises FileNotFoundError, or DamagedError with the path and what is wrong."""
+    """Return the card.
+
+    Raises:
+        FileNotFoundError: there is none.
+        DamagedError: it is not what it should be.
+    """
     return read_document(run.card, Card)
 
 
 def write_progress(run: RunNames, progress: Progress) -> None:
-    """Not flushed to the disk: what a lost node forgets comes again with the next report, or is not needed."""
+    """Replace the progress. Not flushed to the disk: what a lost node loses comes again with the next report."""
     publish_document(run.progress, progress, replace=True, durable=False)
 
 
 def read_progress(run: RunNames) -> Progress | None:
-    """None if there is none yet. Raises DamagedError."""
+    """Return the progress; None if there is none yet. Raises DamagedError."""
     return _if_there(run.progress, Progress)
 
 
@@ -213,7 +217,7 @@ def write_end(run: RunNames, end: End) -> bool:
 
 
 def read_end(run: RunNames) -> End | None:
-    """None if it has not ended. Raises DamagedError."""
+    """Return the end; None if the run has not ended. Raises DamagedError."""
     return _if_there(run.end, End)
 
 
@@ -222,7 +226,7 @@ def write_facts(run: RunNames, facts: Mapping[str, Any]) -> None:
 
 
 def read_facts(run: RunNames) -> dict[str, Any] | None:
-    """None if there are none. Raises DamagedError."""
+    """Return the facts; None if there are none. Raises DamagedError."""
     found = _if_there(run.facts, Facts)
     return None if found is None else found.facts
 
@@ -235,17 +239,17 @@ def _if_there(path: Path, kind: type[D]) -> D | None:
 
 
 def read_heartbeat(run: RunNames) -> bytes:
-    """Whatever stands there: only that it changes has a meaning. Empty if there is none."""
+    """Return the content of the heartbeat, empty if there is none. Only a change of it has a meaning."""
     return read_pulse(run.heartbeat)
 
 
 def read_signs(run: RunNames) -> tuple[bytes, ...]:
-    """All of a run that changes while it lives, unread: only that it changes has a meaning."""
+    """Return the raw content of all files that change while a run lives. Only a change of it has a meaning."""
     return tuple(read_pulse(path) for path in (run.heartbeat, run.progress, run.end))
 
 
 def read_pulse(path: Path, size_bytes: int = 8192) -> bytes:
-    """The start of a file, whatever it is; empty if it cannot be read."""
+    """Return the start of any file; empty if it cannot be read."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # a pipe must not block us
     except OSError:

@@ -1,12 +1,12 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""Sessions: which run takes part in what, and who may write.
+"""Sessions: which runs take part, and which run may write.
 
 A session is a folder with an id, and in it one folder for each run that took part: `ckpt_1`, `rollout_1`, and `ckpt_2`
-if the first was started again. The highest number of a mode is its current run. A run claims its place by renaming a
-prepared folder, its card in it, to the next number, which exactly one can do; a run that finds a higher number of its
-own mode has been replaced, and stops. The newest session is the directory's current one, and its artefacts lie in the
-directory itself; those of earlier sessions are put into their folders.
+if the first was started again. The highest number of a mode is its current run. A run claims its slot by renaming a
+prepared folder, with its card in it, to the next number, in which exactly one run succeeds. A run that finds a higher
+number of its own mode has been replaced, and stops. The newest session of a directory is the current one. Its artefacts
+lie in the directory itself; those of earlier sessions are moved into their folders.
 """
 
 from __future__ import annotations
@@ -57,26 +57,26 @@ class Session:
     number: int
     id: str
     base_step: int
-    """Steps that were done before it: index 0 of either kind belongs to the step after these."""
+    """Number of steps done before it: index 0 of either kind belongs to the step after these."""
     folder: Path
 
     def run(self, mode: ShareMode, number: int) -> RunNames:
         return RunNames(layout.run_folder(self.folder, mode, number))
 
     def runs(self, mode: ShareMode) -> list[tuple[int, RunNames]]:
-        """All runs of a mode that took part, in order."""
+        """Return all runs of a mode that took part, in order."""
         names = filesystem.active().names(layout.runs_folder(self.folder))
         return [(number, self.run(mode, number)) for number in layout.run_numbers(names, mode)]
 
     def newest(self, mode: ShareMode) -> RunNames | None:
-        """The current run of a mode."""
+        """Return the current run of a mode; None if there is none."""
         number = newest_run(self.folder, mode)
         return None if number is None else self.run(mode, number)
 
 
 @dataclass(frozen=True)
 class RunSlot:
-    """What a run holds: its place in a session. Whoever has it may write artefacts of the mode's kind."""
+    """The slot of a run in a session. The run that holds it may write artefacts of its mode's kind."""
 
     root: Path
     session: Session
@@ -90,16 +90,16 @@ class RunSlot:
 
     @property
     def stamp(self) -> dict[str, str]:
-        """What every artefact of this run carries."""
+        """The origin that every artefact of this run carries."""
         return {"session": self.session.id, "producer": self.run_id}
 
     def require_current(self) -> None:
-        """Return if nobody has taken this place.
+        """Raise if another run has taken this slot.
 
-        A run that was stopped for long enough to be given up, and comes back, must not write beside its successor.
+        A run that was suspended, counted as dead and then continues must not write beside its successor.
 
         Raises:
-            SessionError: somebody has.
+            SessionError: another run has taken it, or has begun a new session.
             DirectoryError: the directory is gone.
         """
         number = newest_run(self.session.folder, self.mode)
@@ -125,7 +125,7 @@ class RunSlot:
 
 
 def read_session(folder: Path) -> Session:
-    """The session in a folder, which a directory's `sessions/` or somebody's copy may hold.
+    """Return the session in a folder: one of `sessions/`, or a copy of it elsewhere.
 
     Raises:
         FileNotFoundError: there is none.
@@ -136,8 +136,7 @@ def read_session(folder: Path) -> Session:
 
 
 def sessions(root: Path) -> list[Session]:
-    """The sessions of a directory, the newest last; without those that are damaged or of another version. Of those only
-    the current one stands in anybody's way, see `current_session`."""
+    """Return the sessions of a directory, the newest last, without those that are damaged or of another version."""
     places = Layout(root)
     try:
         names = filesystem.active().names(places.sessions)
@@ -151,7 +150,7 @@ def sessions(root: Path) -> list[Session]:
 
 
 def current_session(root: Path) -> Session | None:
-    """The newest session of a directory; None if there is none.
+    """Return the newest session of a directory; None if there is none.
 
     Raises:
         DamagedError: it is not what it should be.
@@ -165,14 +164,16 @@ def current_session(root: Path) -> Session | None:
 
 
 def claim(
-    root: Path, card: Card, *, silence_s: float, clock: Clock, tell: Callable[[str], object] = lambda line: None
+    root: Path, card: Card, *, silence_s: float, clock: Clock, announce: Callable[[str], object] = lambda line: None
 ) -> RunSlot:
-    """Take the place of `card`'s mode: in the current session if its other run lives or this run goes on with it, else
-    in a new one. The card's session, and a start that belongs to another session, are set right here.
+    """Take the slot of the card's mode and return it.
+
+    The session is the current one if its other run lives or this run resumes it, else a new one. The card is written
+    with that session, and with a start at its beginning if the given start belongs to another session.
 
     Args:
-        silence_s: how long a run on another host must show no change to count as dead.
-        tell: given a line for people when that takes a while.
+        silence_s: a run on another host counts as dead after that long without a change.
+        announce: is given a line for people when it takes long.
 
     Raises:
         SessionError: another run of the mode lives.
@@ -186,14 +187,14 @@ def claim(
         if attempt:
             clock.sleep(min(0.01 * 2**attempt, _LONGEST_PAUSE_S))
         session = current_session(root)
-        with suppress(PublishError, _MovedError):  # somebody was faster; look again at what is there now
-            joined = session is not None and _joins(session, card, silence_s, clock, tell)
-            place = _join(root, session, card) if session and joined else _begin(root, session, card)
+        with suppress(PublishError, _MovedError):  # another run was faster: look again
+            joined = session is not None and _joins(session, card, silence_s, clock, announce)
+            slot = _join(root, session, card) if session and joined else _begin(root, session, card)
             newest = current_session(root)
-            if newest is None or newest.number <= place.session.number:
-                return place
-            # Somebody began a new session between our look and our claim.
-            cards.write_end(place.names, End(EndState.INTERRUPTED, message="joined the session that followed instead"))
+            if newest is None or newest.number <= slot.session.number:
+                return slot
+            # Another run began a new session between our look and our claim.
+            cards.write_end(slot.names, End(EndState.INTERRUPTED, message="joined the session that followed instead"))
     raise SessionError(
         f"no place could be taken in {root} in {_ATTEMPTS} attempts: too many runs start there at once, or its listing "
         "lags by more than a minute. Wait a little, then start again"
@@ -201,16 +202,16 @@ def claim(
 
 
 class _MovedError(Exception):
-    """What was judged is no longer what is there."""
+    """Another run has joined since the directory was read."""
 
 
-def _joins(session: Session, card: Card, silence_s: float, clock: Clock, tell: Callable[[str], object]) -> bool:
+def _joins(session: Session, card: Card, silence_s: float, clock: Clock, announce: Callable[[str], object]) -> bool:
     goes_on = card.start.session == session.id
     modes = [card.mode] if goes_on else [card.mode, OTHER[card.mode]]
     numbers = {mode: newest_run(session.folder, mode) for mode in MODES}
     runs = {mode: session.run(mode, number) for mode in modes if (number := numbers[mode]) is not None}
     with _candidate(session, card) as beat:
-        living = _living(runs, silence_s, clock, tell, beat)
+        living = _living(runs, silence_s, clock, announce, beat)
     if numbers != {mode: newest_run(session.folder, mode) for mode in MODES}:
         raise _MovedError
     if card.mode in living:
@@ -237,17 +238,17 @@ def _living(
     runs: Mapping[ShareMode, RunNames],
     silence_s: float,
     clock: Clock,
-    tell: Callable[[str], object],
+    announce: Callable[[str], object],
     beat: Callable[[], object],
 ) -> set[ShareMode]:
-    """The modes whose run may still write: it has not ended, and shows it, or this host knows its process.
+    """Return the modes whose run may still write: it has not ended, and its files change or its process runs here.
 
-    Runs of other hosts are looked at together, for up to `silence_s` seconds in which nothing of them changes.
+    Runs of other hosts are watched together, for up to `silence_s` seconds without a change.
     """
     known = {mode: _known_to_live(run) for mode, run in runs.items()}
     living = {mode for mode, lives in known.items() if lives}
     open_question = {mode: cards.read_signs(runs[mode]) for mode, lives in known.items() if lives is None}
-    start_s, told = clock.monotonic_s(), False
+    start_s, announced = clock.monotonic_s(), False
     while open_question and clock.monotonic_s() - start_s < silence_s:
         beat()
         clock.sleep(_WATCH_EVERY_S)
@@ -255,31 +256,33 @@ def _living(
             del open_question[mode]
             if cards.read_end(runs[mode]) is None:
                 living.add(mode)
-        if open_question and not told and clock.monotonic_s() - start_s > 2 * HEARTBEAT_INTERVAL_S:
-            told = True
+        if open_question and not announced and clock.monotonic_s() - start_s > 2 * HEARTBEAT_INTERVAL_S:
+            announced = True
             names = " and ".join(cards.read_card(runs[mode]).identity for mode in open_question)
-            tell(f"{names} did not say that it ended; looking for up to {silence_s:.0f} s whether it lives")
+            announce(f"{names} did not say that it ended; looking for up to {silence_s:.0f} s whether it lives")
     return living
 
 
 def _known_to_live(run: RunNames) -> bool | None:
-    """What can be known of a run at once; None if it takes watching."""
+    """Return whether a run lives, as far as one look shows; None if it has to be watched."""
     if cards.read_end(run) is not None:
         return False
     return is_running(cards.read_card(run).process)
 
 
 def is_live(
-    run: RunNames, *, silence_s: float, clock: Clock, tell: Callable[[str], object] = lambda line: None
+    run: RunNames, *, silence_s: float, clock: Clock, announce: Callable[[str], object] = lambda line: None
 ) -> bool:
-    """Whether a run may still write; looks for up to `silence_s` seconds at one of another host that shows nothing."""
-    return bool(_living({MODES[0]: run}, silence_s, clock, tell, lambda: None))
+    """Return whether a run may still write; watches a run of another host for up to `silence_s` seconds."""
+    return bool(_living({MODES[0]: run}, silence_s, clock, announce, lambda: None))
 
 
 @contextmanager
 def _candidate(session: Session, card: Card) -> Iterator[Callable[[], object]]:
-    """Says, each time it is called, that somebody waits to take the place of a run that may be dead: whoever waits for
-    that run does not give up meanwhile. Gone afterwards."""
+    """Yield a function that shows, at each call, that a run waits to replace one that may be dead.
+
+    The partner of that run then does not give up meanwhile. The file is removed afterwards.
+    """
     disk = filesystem.active()
     path, count = layout.candidate(session.folder, card.mode), 0
 
@@ -302,17 +305,17 @@ def _candidate(session: Session, card: Card) -> Iterator[Callable[[], object]]:
 
 def _join(root: Path, session: Session, card: Card) -> RunSlot:
     number = (newest_run(session.folder, card.mode) or 0) + 1
-    place = RunSlot(root, session, card.mode, number, card.run_id)
-    with _prepared(place.names.folder) as stage:
+    slot = RunSlot(root, session, card.mode, number, card.run_id)
+    with _prepared(slot.names.folder) as stage:
         start = card.start if card.start.session == session.id else Start(card.start.global_step)
         before = _others_before(session, card.mode)
         _fill_run(stage, replace(card, session_id=session.id, start=start, others_before=before))
-        rename_new_folder(stage, place.names.folder)
-    return place
+        rename_new_folder(stage, slot.names.folder)
+    return slot
 
 
 def _others_before(session: Session, mode: ShareMode) -> int:
-    """Number of the current run of the other mode if that is over; 0 if it may still live, or there is none."""
+    """Return the number of the last run of the other mode that is over; 0 if there is none."""
     number = newest_run(session.folder, OTHER[mode])
     if number is None:
         return 0
@@ -325,7 +328,7 @@ def _begin(root: Path, before: Session | None, card: Card) -> RunSlot:
     number = 1 if before is None else before.number + 1
     base_step = card.start.global_step
     session = Session(number, secrets.token_hex(8), base_step, Layout(root).session(number))
-    place = RunSlot(root, session, card.mode, 1, card.run_id)
+    slot = RunSlot(root, session, card.mode, 1, card.run_id)
     disk = filesystem.active()
     with _prepared(session.folder) as stage:
         publish_document(stage / layout.SESSION, SessionFile(session.id, number, base_step), replace=False)
@@ -335,7 +338,7 @@ def _begin(root: Path, before: Session | None, card: Card) -> RunSlot:
         _fill_run(run, replace(card, session_id=session.id, start=Start(base_step), others_before=0))
         rename_new_folder(stage, session.folder)
     disk.flush_path(session.folder.parent)
-    return place
+    return slot
 
 
 def _fill_run(folder: Path, card: Card) -> None:
@@ -343,13 +346,13 @@ def _fill_run(folder: Path, card: Card) -> None:
     with filesystem.active().create(names.heartbeat) as file:
         file.write(b"%020d\n" % 0)
     with filesystem.active().create(names.reserve) as file:
-        file.write(os.urandom(cards.END_RESERVE_BYTES))  # which no file system compresses
+        file.write(os.urandom(cards.END_RESERVE_BYTES))  # random, so that no file system compresses it
     cards.write_card(names, card)
 
 
 @contextmanager
 def _prepared(final: Path) -> Iterator[Path]:
-    """A new staging folder for `final`; gone afterwards, unless it was renamed."""
+    """Yield a new staging folder for `final`; it is removed afterwards unless it was renamed."""
     disk = filesystem.active()
     stage = layout.staging(final, f"{os.getpid()}-{secrets.token_hex(4)}")
     disk.mkdir(stage)
@@ -361,7 +364,7 @@ def _prepared(final: Path) -> Iterator[Path]:
 
 
 def locate(root: Path) -> tuple[Layout, Session]:
-    """The session to read in `root`: its current one, or itself if `root` is the folder of one that was put aside.
+    """Return the session to read in `root`: the current one, or `root` itself if it is the folder of a session.
 
     Raises:
         DirectoryError: there is none.

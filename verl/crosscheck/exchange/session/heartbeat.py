@@ -1,6 +1,6 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""Says, every few seconds, that a run lives. A thread: the main program only waits, and leaves it the interpreter."""
+"""Shows every few seconds that a run lives. Runs in a thread, since the main program only waits meanwhile."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ logger = logging.getLogger(__name__)
 
 
 def beat(path: Path, count: int) -> None:
-    """Put the count into the file in place. A file replaced by rename would reach NFS clients later, since they cache
-    which file a name stands for longer than what is in it. Not flushed: it says nothing to anybody after a crash.
+    """Overwrite the count in the file.
+
+    The file is not replaced by a rename: NFS clients cache which file has a name for longer than its content. It is not
+    flushed either, since it has no meaning after a crash.
 
     Raises:
         OSError: the file system's own.
@@ -27,10 +29,10 @@ def beat(path: Path, count: int) -> None:
 
 
 class Heartbeat:
-    """Beats from `start` until `stop`, whatever becomes of the directory meanwhile: a run is not ended by its pulse.
+    """Beats from `start` until `stop`. A directory that fails or vanishes does not end the run.
 
     Args:
-        path: a file that is there.
+        path: an existing file.
     """
 
     def __init__(self, path: Path, interval_s: float = HEARTBEAT_INTERVAL_S) -> None:
@@ -43,7 +45,7 @@ class Heartbeat:
         return self
 
     def stop(self) -> None:
-        """Can be called again, and before `start`."""
+        """Stop beating. May be called again, and before `start`."""
         self._stop.set()
         with suppress(RuntimeError):  # never started
             self._thread.join()

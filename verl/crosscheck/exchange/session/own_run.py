@@ -1,6 +1,6 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""This run's side of a session: its place, what it reports, and the word on how it ended."""
+"""This run in its session: it takes a slot, reports its progress, and writes how it ended."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _NEXT = {ArtefactKind.ROLLOUT: "calls", ArtefactKind.CKPT: "updates"}
 
 
 class OwnRun:
-    """A run that has its place. The main program makes one with `open_run`, the trainer another with `attach`.
+    """A run that has a slot. The main program makes one with `open_run`, the trainer another with `attach`.
 
-    Only the trainer reports; both may tell of the end, and the first word counts.
+    Only the trainer reports. Both may write the end; the first one counts.
     """
 
     def __init__(
-        self, place: RunSlot, card: Card, progress: Progress | None = None, redact: Callable[[str], str] = str
+        self, slot: RunSlot, card: Card, progress: Progress | None = None, redact: Callable[[str], str] = str
     ) -> None:
-        self.place, self.card, self._redact = place, card, redact
+        self.slot, self.card, self._redact = slot, card, redact
         start = card.start
         kinds = {ArtefactKind.ROLLOUT: start.calls, ArtefactKind.CKPT: start.updates}
-        writes = WRITES[place.mode]
+        writes = WRITES[slot.mode]
         self._progress = progress or Progress(
             phase="starting",
             calls=start.calls,
@@ -47,7 +47,7 @@ class OwnRun:
 
     @property
     def progress(self) -> Progress:
-        """What was reported last."""
+        """The last report."""
         return self._progress
 
     @property
@@ -55,60 +55,63 @@ class OwnRun:
         return self.card.start
 
     def report(self, phase: str, **changes: Any) -> None:
-        """Tell the other run what this one is doing; `changes` are further fields of `Progress`.
+        """Report to the other run what this one is doing; `changes` are further fields of `Progress`.
 
         Raises:
-            PublishError: it could not be told.
+            PublishError: the report could not be written.
             DirectoryError: the directory is gone.
         """
         self._progress = replace(
             self._progress, phase=phase, reports=self._progress.reports + 1, reported_unix_s=time.time(), **changes
         )
-        with self._told():
-            cards.write_progress(self.place.names, self._progress)
+        with self._reporting():
+            cards.write_progress(self.slot.names, self._progress)
 
     def report_published(self, kind: ArtefactKind, index: int, phase: str) -> None:
-        """Tell that an artefact of this run is there."""
+        """Report that an artefact of this run is there."""
         count = max(self._progress.published.get(kind, 0), index + 1)
         self.report(phase, published={**self._progress.published, kind: count}, **{_NEXT[kind]: index + 1})
 
     def report_taken(self, kind: ArtefactKind, index: int, phase: str) -> None:
-        """Tell that this run will not need an artefact of the other one again, which may now delete it."""
+        """Report that this run does not need an artefact of the other run again, so that run may delete it."""
         self.report(phase, taken={**self._progress.taken, kind: index + 1}, **{_NEXT[kind]: index + 1})
 
-    def tell_facts(self, facts: Mapping[str, Any]) -> None:
-        """Tell what only the trainer knows of model, tokenizer and data. Raises as `report` does."""
-        with self._told():
-            cards.write_facts(self.place.names, facts)
+    def report_facts(self, facts: Mapping[str, Any]) -> None:
+        """Report what only the trainer knows of model, tokenizer and data. Raises as `report` does."""
+        with self._reporting():
+            cards.write_facts(self.slot.names, facts)
         self.report(self._progress.phase, facts=True)
 
     def end(self, error: BaseException | None) -> bool:
-        """Tell how the run ended, unless that has been told. Whether it is told now: there may be nowhere to."""
+        """Write how the run ended, unless that is written already. Return whether it is written now.
+
+        It is not if the directory is gone or the file system fails.
+        """
         try:
-            last = cards.read_progress(self.place.names)
+            last = cards.read_progress(self.slot.names)
         except (DamagedError, OSError):
             last = None
         step, phase = (last.global_step, last.phase) if last else (None, "starting")
         end = End.of(error, self._redact)
         end = replace(end, global_step=step, phase=phase, reported_unix_s=time.time())
         try:
-            cards.write_end(self.place.names, end)
+            cards.write_end(self.slot.names, end)
         except OSError:
             return False
         return True
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _reporting(self) -> Iterator[None]:
         try:
             yield
         except FileNotFoundError:
             raise DirectoryError(
-                f"{self.place.names.folder} is gone, so the exchange directory {self.place.root} was removed or "
+                f"{self.slot.names.folder} is gone, so the exchange directory {self.slot.root} was removed or "
                 "unmounted. Start both runs again with a new one"
             ) from None
         except OSError as e:
             raise PublishError(
-                f"{self.place.names.folder} could not be written ({e.strerror}), so the other run would not learn how "
+                f"{self.slot.names.folder} could not be written ({e.strerror}), so the other run would not learn how "
                 "this one gets on, and this run stops. Check free space and permissions there"
             ) from e
 
@@ -119,33 +122,34 @@ def open_run(
     *,
     silence_s: float,
     clock: Clock,
-    tell: Callable[[str], object] = lambda line: None,
-    claimed: Callable[[RunSlot], object] = lambda place: None,
+    announce: Callable[[str], object] = lambda line: None,
+    claimed: Callable[[RunSlot], object] = lambda slot: None,
     redact: Callable[[str], str] = str,
 ) -> OwnRun:
-    """Take a place for `card` and clear the directory of what earlier runs left of the kind that it will write.
+    """Take a slot for `card`, and clear the directory of older artefacts of the kind that the run will write.
 
     Args:
-        claimed: called once the place is taken, from when on the run must beat: clearing may take long.
-        redact: takes secrets out of the message of an error before it is told.
+        announce: is given a line for people when it takes long.
+        claimed: called when the slot is taken. From then on the run needs a heartbeat, since clearing may take long.
+        redact: removes secrets from the message of an error before it is written.
 
     Raises:
         SessionError, ResumeError, DamagedError: see `session.claim`.
         DirectoryError: the file system failed.
     """
     with _usable(root):
-        place = claim.claim(root, card, silence_s=silence_s, clock=clock, tell=tell)
-        run = OwnRun(place, cards.read_card(place.names), redact=redact)
+        slot = claim.claim(root, card, silence_s=silence_s, clock=clock, announce=announce)
+        run = OwnRun(slot, cards.read_card(slot.names), redact=redact)
     try:
-        claimed(place)
+        claimed(slot)
         with _usable(root):
-            moved = artefacts.put_aside(place)
+            moved = artefacts.put_aside(slot)
         run.report("starting")  # from now on what lies there of this run's kind is this session's
     except BaseException as e:
         run.end(e)  # the other run may have seen this one already
         raise
     if moved:
-        tell(f"{moved} artefacts of earlier sessions were put into {layout.Layout(root).sessions}")
+        announce(f"{moved} artefacts of earlier sessions were put into {layout.Layout(root).sessions}")
     return run
 
 
@@ -160,7 +164,7 @@ def _usable(root: Path) -> Iterator[None]:
 
 
 def attach(folder: Path, redact: Callable[[str], str] = str) -> OwnRun:
-    """The run whose folder another process of it, which opened it, passed on.
+    """Return the run that another process, the main program, opened in `folder`.
 
     Raises:
         SessionError: there is no such run.
@@ -176,5 +180,5 @@ def attach(folder: Path, redact: Callable[[str], str] = str) -> OwnRun:
     if not numbers or layout.runs_folder(found.folder) != folder.parent:
         raise SessionError(f"{folder} is not where the card of a run in mode {card.mode} lies")
     root = found.folder.parent.parent
-    place = RunSlot(root, found, card.mode, numbers[0], card.run_id)
-    return OwnRun(place, card, cards.read_progress(names), redact)
+    slot = RunSlot(root, found, card.mode, numbers[0], card.run_id)
+    return OwnRun(slot, card, cards.read_progress(names), redact)

@@ -1,8 +1,8 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""The other run as this one sees it: does it live, does it get on, how did it end.
+"""The other run as this one sees it: whether it lives, what progress it makes, how it ended.
 
-Judged by this run's own monotonic clock, from changes seen: clocks of two hosts differ and jump, and are never
+All is judged from changes seen, by the monotonic clock of this run: clocks of two hosts differ and jump, and are never
 compared.
 """
 
@@ -22,18 +22,18 @@ from verl.crosscheck.settings import HEARTBEAT_INTERVAL_S, ShareMode
 
 LOOK_EVERY_S = 1.0
 LONGEST_GAP_S = 2 * HEARTBEAT_INTERVAL_S
-"""What of the time between two looks counts at most. In more, this run was stopped itself, or the file system did not
-answer: nobody was there to see a change."""
+"""Most of the time between two looks that counts as silence. After a longer gap this run itself was suspended, or the
+file system did not answer, so that a change could not be seen."""
 
 
 @dataclass(frozen=True)
 class Sighting:
-    """What was there when last looked.
+    """The other run at the last look.
 
     Args:
         number: which run of its mode in the session it is.
-        silent_s: how long nothing of it has changed, as far as this run was there to see it.
-        idle_s: how long it has reported no progress, likewise.
+        silent_s: how long none of its files has changed, without gaps in which this run did not look.
+        idle_s: how long it has not reported progress, likewise.
     """
 
     number: int
@@ -45,7 +45,7 @@ class Sighting:
 
     @property
     def doing(self) -> str:
-        """What it says that it is doing, in words."""
+        """What it reported to be doing, in words."""
         if self.progress is None:
             return "starting"
         step = "" if self.progress.global_step is None else f" in step {self.progress.global_step}"
@@ -53,13 +53,13 @@ class Sighting:
 
 
 class Peer:
-    """The current run of the other mode in a session. A run that takes its predecessor's place is followed.
+    """The current run of the other mode in a session. When a run replaces its predecessor, the new one is watched.
 
     Args:
         session: the session's folder.
         mode: the other run's.
-        silence_s: how long nothing may change before it counts as dead.
-        before: number of the last run of that mode that was over when this run began; it and earlier ones do not count.
+        silence_s: the run counts as dead after that long without a change.
+        before: number of the last run of that mode that was over when this run began; runs up to it are ignored.
     """
 
     def __init__(self, session: Path, mode: ShareMode, silence_s: float, clock: Clock, before: int = 0) -> None:
@@ -73,7 +73,7 @@ class Peer:
         self._card: tuple[int, Card] | None = None
 
     def look(self) -> Sighting | None:
-        """The other run now; None if there has been none in this session since this run began.
+        """Return the other run as it is now; None if none has joined the session since this run began.
 
         Raises:
             DamagedError: a file of it is not what it should be.
@@ -87,8 +87,8 @@ class Peer:
             self._card = (number, cards.read_card(names))
             self._seen.clear()
             self._last = (None, None)
-        with suppress(UnreadableError):  # which is no news
-            end = cards.read_end(names)  # first: what is reported is then the last word, and none from before the end
+        with suppress(UnreadableError):  # nothing new is known then
+            end = cards.read_end(names)  # read first: a progress that is read after the end is the last one
             self._last = (cards.read_progress(names), end)
         progress, end = self._last
         idle_s = self._unchanged_s("progress", self._last)
@@ -97,7 +97,7 @@ class Peer:
         return Sighting(number, self._card[1], progress, end, silent_s, idle_s)
 
     def before(self) -> str:
-        """How the last run of that mode ended before this one began, in words; empty if there was none."""
+        """Return in words how the last run of that mode ended before this one began; empty if there was none."""
         if self._before == 0:
             return ""
         names = layout.RunNames(layout.run_folder(self._session, self.mode, self._before))
@@ -110,11 +110,11 @@ class Peer:
         return f"not there: the last run in mode {self.mode} {how}{at}, and none was started since"
 
     def require_hope(self, kind: ArtefactKind, index: int) -> Sighting | None:
-        """The other run, if an artefact may still come from it. No run at all yet is hope as well.
+        """Return the other run if an artefact may still come from it; None if no run has joined yet.
 
         Raises:
             PeerFailedError: it has ended, and did not publish the artefact.
-            PeerSilentError: nothing of it has changed for `silence_s`.
+            PeerSilentError: none of its files has changed for `silence_s`.
         """
         seen = self.look()
         if seen is None:
@@ -132,7 +132,7 @@ class Peer:
         return seen
 
     def _published(self, seen: Sighting, kind: ArtefactKind, index: int) -> bool:
-        """Whether it says that the artefact is there, and the directory may only not show it yet."""
+        """Return whether it reported the artefact, which the listing may not show yet."""
         known = seen.progress is not None and index < seen.progress.published.get(kind, 0)
         return known and seen.silent_s < self._silence_s
 
@@ -147,7 +147,7 @@ class Peer:
 
 
 def newest_run(session: Path, mode: ShareMode) -> int | None:
-    """Number of the current run of a mode in a session; None if there has been none.
+    """Return the number of the current run of a mode in a session; None if there is none.
 
     Raises:
         DirectoryError: the session's folder is gone.

@@ -1,6 +1,6 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""Tells whether a process that left its mark is still the one that runs, as far as this host can know."""
+"""Identity of a process, and whether it still runs, as far as this host can know."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def this_process() -> dict[str, Any]:
-    """What tells this process from all others: its pid, when it started, and where that pid means something."""
+    """Return the identity of this process: its pid, when it started, and the boot and namespace that the pid is of."""
     return {"pid": os.getpid(), "start": _start(os.getpid()), **_place()}
 
 
 def is_running(process: Mapping[str, Any]) -> bool | None:
-    """Whether the process that `this_process` described still runs; None where this host cannot tell.
+    """Return whether the process that `this_process` described still runs; None where this host cannot know.
 
-    A pid means something only on the same host, since the same boot, in the same namespace of pids (containers have
-    one each); and is given to another process later, which then has another start time.
+    A pid is valid only on the same host, since the same boot, in the same namespace of pids (containers have one each).
+    It may be given to another process later, which then has another start time.
     """
     if None in (*_place().values(), process.get("start")):
         return None
@@ -41,7 +41,7 @@ def _place() -> dict[str, str | None]:
 
 
 def _start(pid: Any) -> int | None:
-    """Clock ticks after boot at which the process started; None if there is no such process, or only its remains."""
+    """Return the clock ticks after boot at which the process started; None if there is none, or only a zombie."""
     try:
         # The name stands in parentheses and may hold any character; state and start time are fields 3 and 22.
         values = Path(f"/proc/{int(pid)}/stat").read_bytes().rpartition(b")")[2].split()

@@ -1,6 +1,6 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""Waits for an artefact of the other run, with an end."""
+"""Waits for an artefact of the other run; every wait has a deadline."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from verl.crosscheck.exchange.session.peer import LONGEST_GAP_S, LOOK_EVERY_S, P
 SHORTEST_POLL_S = 0.002
 LONGEST_POLL_S = 1.0
 POLL_SHARE_OF_WAIT = 0.01
-"""Looks are spaced by this share of the time already waited, so noticing costs at most about 1 % of any wait."""
+"""The pause between two looks is this share of the time already waited, so polling delays a wait by about 1 %."""
 REPORT_EVERY_S = 30.0
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """What a wait reports while it lasts. Times in seconds."""
+    """The report of a wait that lasts. Times in seconds."""
 
     path: Path
     waited_s: float
     since_progress_s: float
     timeout_s: float
     peer: str
-    """What the other run is doing, as it says; empty if it has said nothing."""
+    """What the other run reported to be doing; empty if it has reported nothing."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class Wait:
     """Waits below one exchange directory.
 
     Args:
-        timeout_s: longest time without progress. The other run's reports count, new artefacts of the awaited kind, and
-            growth of what is being prepared: only the other run writes that kind.
+        timeout_s: longest time without progress. Progress is a report of the other run, a new artefact of the awaited
+            kind, or growth of one that is being written: only the other run writes that kind.
         report: called every `REPORT_EVERY_S` seconds.
         clock: the time; tests bring their own.
-        peer: the other run, which may end the wait by having ended; None knows nothing of it.
+        peer: the other run, whose end also ends the wait; None if it is not known.
     """
 
     timeout_s: float
@@ -57,7 +57,7 @@ class Wait:
         accept: Callable[[Path], bool] = lambda path: True,
         each_look: Callable[[Sighting | None], object] = lambda seen: None,
     ) -> float:
-        """Return once `path` is listed in its folder and accepted; the seconds that took.
+        """Wait until `path` is listed in its folder and accepted, and return the seconds that took.
 
         With `marker`, `path` is a folder that is complete once it lists a file of that name.
 
@@ -65,7 +65,7 @@ class Wait:
         holds "not there" for a minute.
 
         Args:
-            accept: asked about what is listed; what it refuses, as an earlier session's, is not there.
+            accept: called with a listed path; one that it refuses, as of an earlier session, counts as missing.
             each_look: called about once a second with the other run as it is then; may raise to end the wait.
 
         Raises:
@@ -77,7 +77,7 @@ class Wait:
 
     @staticmethod
     def is_listed(path: Path) -> bool:
-        """Whether `path` is listed in its folder now.
+        """Return whether `path` is listed in its folder now.
 
         Raises:
             DirectoryError: the folder is gone.
@@ -100,7 +100,7 @@ class _Watch:
         self._kind = _kind(path)
         self._start_s = self._judged_s = self._reported_s = wait.clock.monotonic_s()
         self._idle_s = 0.0
-        """Time without progress, as far as this run was there to see it."""
+        """Time without progress, without gaps in which this run did not look."""
         self._looked_s = float("-inf")
         self._seen: tuple[object, ...] | None = None
         self._sighting: Sighting | None = None
@@ -147,7 +147,7 @@ class _Watch:
             self._wait.report(Waiting(self._path, now_s - self._start_s, self._idle_s, self._wait.timeout_s, doing))
 
     def _without_peer(self) -> str:
-        """What there is to say of the other run while there is none."""
+        """Return what is known of the other run while none has joined."""
         peer = self._wait.peer
         return peer.before() if peer is not None else ""
 
@@ -191,7 +191,7 @@ def _names(directory: Path) -> list[str]:
 
 
 def _lists(folder: Path, name: str) -> bool:
-    """Whether `folder` is one and has an entry `name`; a file, a dangling link or one that is going away has none."""
+    """Return whether `folder` has an entry `name`; False for anything that is not a folder, or is being removed."""
     try:
         return name in filesystem.active().names(folder)
     except OSError:
@@ -203,9 +203,9 @@ def _kind(path: Path) -> ArtefactKind:
 
 
 def _state(folder: Path, names: list[str], kind: ArtefactKind) -> tuple[object, ...]:
-    """What progress is judged by: how many artefacts of the kind there are, and how large the staged ones have grown.
+    """Return what progress is judged by: the number of artefacts of the kind, and the sizes of the staged ones.
 
-    Looked at in each round, with as many names as there are rollouts: so they are counted, and not sorted.
+    Called in each round on all names of the directory, so it counts them and does not sort.
     """
     prefix = f"{kind}_"
     staged = layout.staged_of_kind(names, kind)
@@ -214,7 +214,7 @@ def _state(folder: Path, names: list[str], kind: ArtefactKind) -> tuple[object, 
 
 
 def _size_bytes(path: Path) -> int:
-    """Bytes of a file or of all files of a folder; 0 for what vanished meanwhile."""
+    """Return the bytes of a file, or of all files of a folder; 0 for one that vanished meanwhile."""
     try:
         if not path.is_dir():
             return path.lstat().st_size
