@@ -7,7 +7,7 @@ A document type is a subclass of `Document`; its fields are the keys of the file
     class Session(Document, frozen=True):
         SCHEMA: ClassVar[str] = "verl-crosscheck/session"
         id: str
-        number: Annotated[int, msgspec.Meta(ge=1)]
+        number: Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
         base_step: Count = 0                                    # may be missing in old files
         reported_unix_s: Seconds = msgspec.field(name="told")   # another name on disk
 

@@ -46,7 +46,7 @@ class SessionFile(Document, frozen=True):
     SCHEMA: ClassVar[str] = "verl-crosscheck/session"
 
     id: str
-    number: Annotated[int, msgspec.Meta(ge=1)]
+    number: Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
     base_step: Count
 
 
