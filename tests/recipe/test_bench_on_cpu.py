@@ -17,7 +17,7 @@ from recipe.crosscheck.bench import engines, harness, pairs
 from recipe.crosscheck.bench.pairs import Play
 from recipe.crosscheck.bench.synthetic import start_run
 from recipe.crosscheck.launch import Step
-from verl.crosscheck.exchange.session.processes import this_process
+from verl.crosscheck.exchange.session.liveness import this_process
 
 BENCH = Path(command.__file__).parent
 KEYS = {

@@ -167,9 +167,9 @@ def jumping_clock() -> None:
 
 def on_another_host() -> None:
     """Makes the processes of this host unknown ones, as if each run had a host of its own."""
-    from verl.crosscheck.exchange.session import processes
+    from verl.crosscheck.exchange.session import liveness
 
-    processes._BOOT_ID = Path("/nonexistent")
+    liveness._BOOT_ID = Path("/nonexistent")
 
 
 __all__ = [

@@ -36,7 +36,7 @@ from verl.crosscheck.exchange.artefacts import read_artefact_about
 from verl.crosscheck.exchange.manifest import read_checked
 from verl.crosscheck.exchange.record.record import read_record
 from verl.crosscheck.exchange.session.claim import sessions
-from verl.crosscheck.exchange.session.heartbeat import Heartbeat
+from verl.crosscheck.exchange.session.liveness import Heartbeat
 from verl.crosscheck.run import participation
 
 MODES = ("ckpt", "rollout")

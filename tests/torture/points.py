@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 from torture.fake_run import Disturbance, RunPlan
 from verl.crosscheck.exchange import artefacts, publish
 from verl.crosscheck.exchange.filesystem import Filesystem
-from verl.crosscheck.exchange.session import claim, heartbeat, own_run, wait
+from verl.crosscheck.exchange.session import claim, liveness, own_run, wait
 from verl.crosscheck.run import acceptance, live, partner_checks, resuming, rollouts
 
 Found = TypeVar("Found")
@@ -50,7 +50,7 @@ PHASES: dict[CodeType, str] = {
         (own_run.OwnRun.report_taken, "acknowledge"),
         (own_run.OwnRun.end, "end"),
         (wait._Watch.run, "wait"),
-        (heartbeat.Heartbeat._run, "beat"),
+        (liveness.Heartbeat._run, "beat"),
     ]
 }
 """Functions of the exchange and what they are to a person. Of several that call each other the outermost counts."""

@@ -26,8 +26,8 @@ from verl.crosscheck.exchange.layout import Layout
 from verl.crosscheck.exchange.publish import publish_file, publish_json
 from verl.crosscheck.exchange.record.record import Record, write_record
 from verl.crosscheck.exchange.session.cards import Card, Start
+from verl.crosscheck.exchange.session.liveness import this_process
 from verl.crosscheck.exchange.session.own_run import OwnRun, open_run
-from verl.crosscheck.exchange.session.processes import this_process
 from verl.crosscheck.reasons import ReasonCode, because
 from verl.crosscheck.settings import Detail, ShareMode
 

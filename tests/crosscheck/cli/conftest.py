@@ -19,9 +19,8 @@ from verl.crosscheck.exchange.publish import publish_file, publish_folder
 from verl.crosscheck.exchange.record.record import Record, write_record
 from verl.crosscheck.exchange.session import cards
 from verl.crosscheck.exchange.session.cards import Card, Start
-from verl.crosscheck.exchange.session.heartbeat import beat
+from verl.crosscheck.exchange.session.liveness import beat, this_process
 from verl.crosscheck.exchange.session.own_run import OwnRun, open_run
-from verl.crosscheck.exchange.session.processes import this_process
 
 VERSIONS = {"verl-crosscheck": "0.1.0", "torch": "2.9.0"}
 

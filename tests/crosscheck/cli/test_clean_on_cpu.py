@@ -9,8 +9,7 @@ import pytest
 from verl.crosscheck.clock import ManualClock
 from verl.crosscheck.exchange import filesystem
 from verl.crosscheck.exchange.filesystem import Filesystem
-from verl.crosscheck.exchange.session.heartbeat import beat
-from verl.crosscheck.exchange.session.processes import this_process
+from verl.crosscheck.exchange.session.liveness import beat, this_process
 
 
 def content(root):

@@ -39,7 +39,7 @@ from verl.crosscheck.clock import SystemClock
 from verl.crosscheck.errors import PeerFailedError
 from verl.crosscheck.exchange.session.cards import Card, Start
 from verl.crosscheck.exchange.session.own_run import open_run
-from verl.crosscheck.exchange.session.processes import this_process
+from verl.crosscheck.exchange.session.liveness import this_process
 from verl.crosscheck.exchange.session.claim import current_session
 
 OTHER = {"ckpt": "rollout", "rollout": "ckpt"}

@@ -28,7 +28,7 @@ from verl.crosscheck.errors import (
 from verl.crosscheck.exchange import filesystem
 from verl.crosscheck.exchange.layout import RunNames
 from verl.crosscheck.exchange.session import claim
-from verl.crosscheck.exchange.session.heartbeat import beat
+from verl.crosscheck.exchange.session.liveness import beat
 from verl.utils.share_data import ShareDataTest
 
 

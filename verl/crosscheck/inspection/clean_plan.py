@@ -22,8 +22,8 @@ from verl.crosscheck.exchange.layout import WRITES, Layout
 from verl.crosscheck.exchange.publish import discard
 from verl.crosscheck.exchange.session import cards
 from verl.crosscheck.exchange.session.claim import Session, current_session, is_live, read_session
+from verl.crosscheck.exchange.session.liveness import is_running
 from verl.crosscheck.exchange.session.peer import newest_run
-from verl.crosscheck.exchange.session.processes import is_running
 from verl.crosscheck.inspection.directory_contents import earlier_folders, names_in, size_bytes, staged, staged_sessions
 from verl.crosscheck.settings import MODES
 

@@ -22,7 +22,7 @@ from verl.crosscheck.exchange.layout import RunNames
 from verl.crosscheck.exchange.session import cards
 from verl.crosscheck.exchange.session.cards import Card, End, EndState, Progress
 from verl.crosscheck.exchange.session.claim import Session
-from verl.crosscheck.exchange.session.processes import is_running
+from verl.crosscheck.exchange.session.liveness import is_running
 from verl.crosscheck.settings import HEARTBEAT_INTERVAL_S, ShareMode
 
 DEFAULT_SILENCE_S = 180.0

@@ -13,8 +13,8 @@ from verl.crosscheck.exchange import artefacts, filesystem
 from verl.crosscheck.exchange.layout import Layout, RunNames
 from verl.crosscheck.exchange.session import cards, claim
 from verl.crosscheck.exchange.session.cards import Card, End, EndState, Start
+from verl.crosscheck.exchange.session.liveness import this_process
 from verl.crosscheck.exchange.session.own_run import attach, open_run
-from verl.crosscheck.exchange.session.processes import this_process
 
 
 def make_card(mode, run_id="0123456789abcdef", start=None):

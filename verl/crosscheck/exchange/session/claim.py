@@ -30,8 +30,8 @@ from verl.crosscheck.exchange.layout import OTHER, Layout, RunNames
 from verl.crosscheck.exchange.publish import publish_document, rename_new_folder
 from verl.crosscheck.exchange.session import cards
 from verl.crosscheck.exchange.session.cards import Card, End, EndState, Start
+from verl.crosscheck.exchange.session.liveness import is_running
 from verl.crosscheck.exchange.session.peer import newest_run
-from verl.crosscheck.exchange.session.processes import is_running
 from verl.crosscheck.settings import HEARTBEAT_INTERVAL_S, MODES, ShareMode
 
 _ATTEMPTS = 20

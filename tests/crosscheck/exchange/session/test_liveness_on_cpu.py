@@ -11,8 +11,8 @@ import threading
 import pytest
 
 from verl.crosscheck.exchange import filesystem
-from verl.crosscheck.exchange.session import processes
-from verl.crosscheck.exchange.session.heartbeat import Heartbeat, beat
+from verl.crosscheck.exchange.session import liveness
+from verl.crosscheck.exchange.session.liveness import Heartbeat, beat
 
 
 class Counting(filesystem.Filesystem):
@@ -63,15 +63,14 @@ def test_a_beat_makes_no_file(tmp_path):
 
 
 def test_this_process_runs_and_one_that_ended_does_not():
-    assert processes.is_running(processes.this_process()) is True
+    assert liveness.is_running(liveness.this_process()) is True
     script = (
-        "import json; from verl.crosscheck.exchange.session import processes; "
-        "print(json.dumps(processes.this_process()))"
+        "import json; from verl.crosscheck.exchange.session import liveness; print(json.dumps(liveness.this_process()))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     other = json.loads(done.stdout.splitlines()[-1])
     assert other["pid"] != os.getpid()
-    assert processes.is_running(other) is False
+    assert liveness.is_running(other) is False
 
 
 @pytest.mark.parametrize(
@@ -87,11 +86,11 @@ def test_this_process_runs_and_one_that_ended_does_not():
     ],
 )
 def test_what_this_host_cannot_know_it_does_not_say(change, answer):
-    assert processes.is_running({**processes.this_process(), **change}) is answer
+    assert liveness.is_running({**liveness.this_process(), **change}) is answer
 
 
 def test_a_zombie_does_not_run():
     child = subprocess.Popen([sys.executable, "-c", "pass"])
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    assert processes._start(child.pid) is None
+    assert liveness._start(child.pid) is None
     child.wait()
