@@ -230,7 +230,7 @@ def test_another_layout_exchanges_portable_checkpoints(tmp_path, update_log, key
 
     def load(workers, folder):
         calls.append(("load", workers, (folder / "portable").read_bytes()))
-        return transfer.Loaded(3, 12, ("norm",), ("norm",), ())
+        return transfer.LoadedWeights(3, 12, ("norm",), ("norm",), ())
 
     monkeypatch.setattr(transfer, "save", save)
     monkeypatch.setattr(transfer, "load", load)

@@ -15,9 +15,9 @@ from omegaconf import OmegaConf
 
 from verl.crosscheck.agreement.compare import not_known
 from verl.crosscheck.reasons import ReasonCode, because, free_text
+from verl.crosscheck.weights.calls import ask_all
 from verl.crosscheck.weights.portable import on_worker
-from verl.crosscheck.weights.portable.asking import ask_all
-from verl.crosscheck.weights.portable.sums import totals
+from verl.crosscheck.weights.portable.checksum import totals
 
 MODEL = "actor_rollout_ref.model"
 

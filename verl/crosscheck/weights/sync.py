@@ -6,8 +6,8 @@
     sync.begin()                             # before the first weights are sent
     weights, missing = sync.read()           # in each step, between sampling and the next update of the weights
 
-Sent tensors are digested by the training workers as they are sent, held ones by the servers when asked, from the model
-that they serve. Both take the values in the dtype in which the server holds them.
+The training workers digest each tensor as they send it. The servers digest, when asked, the tensors of the model that
+they serve. Both take the values in the dtype in which the server holds them.
 """
 
 from __future__ import annotations
@@ -18,12 +18,10 @@ from typing import Any
 import ray
 
 from verl.crosscheck.reasons import Reason, ReasonCode, because
-from verl.crosscheck.weights.calls import run_on_all, told
-from verl.crosscheck.weights.change.on_worker import actor_worker
+from verl.crosscheck.weights.calls import actor_worker, one_line, run_on_all
 
 EngineDigests = tuple[dict[str, str], dict[str, Reason]]
-"""Digests by `sent/{tensor}` and `held/{tensor}`, and what is missing and why, as `StepEvidence.weights` and
-`missing` want it."""
+"""Digests by `sent/{tensor}` and `held/{tensor}`, and what is missing and why: `StepEvidence.weights` and `missing`."""
 
 Digests = Mapping[str, str]
 
@@ -31,7 +29,7 @@ Digests = Mapping[str, str]
 class EngineWeights:
     """Asks training workers and rollout servers for digests of the rollout engine's weights.
 
-    Reading ends with the first error, whose reason is then told in each step.
+    The first error ends the reading; each later step has the same reason.
 
     Args:
         worker_group: upstream's worker group that holds actor and rollout.
@@ -42,12 +40,12 @@ class EngineWeights:
         self._reason: Reason | None = None
 
     def begin(self) -> None:
-        """From the next update of the engine's weights on, digests are noted as they are sent."""
+        """Have digests noted as weights are sent, from the next update of the engine's weights on."""
         for reason in self._ask(lambda: run_on_all(self._group, note_sent)) or []:
             self._reason = self._reason or reason
 
     def read(self) -> EngineDigests:
-        """Digests of the last update's tensors, as sent and as held now."""
+        """Return digests of the last update's tensors, as sent and as held now."""
         pairs = self._ask(self._pairs)
         if self._reason is None and not any(sent for sent, _ in pairs or []):
             return {}, {"weights": because(ReasonCode.NOTHING_SENT)}
@@ -56,26 +54,26 @@ class EngineWeights:
         return combine_replicas(pairs), {}
 
     def _pairs(self) -> list[tuple[Digests, Digests]]:
-        """Digests that each rank sent, and that its server holds."""
+        """Return digests that each rank sent, and digests of what its server holds."""
         answers: list[tuple[str, dict[str, str]]] = run_on_all(self._group, read_sent)
-        held = [ray.get_actor(name).weight_digests.remote(list(sent)) for name, sent in answers]
-        return [(sent, held) for (_, sent), held in zip(answers, ray.get(held), strict=True)]
+        calls = [ray.get_actor(name).weight_digests.remote(list(sent)) for name, sent in answers]
+        return [(sent, served) for (_, sent), served in zip(answers, ray.get(calls), strict=True)]
 
     def _ask(self, question: Callable[[], list[Any]]) -> list[Any] | None:
         if self._reason is not None:
             return None
         try:
             return question()
-        except Exception as e:  # a run is not to end because it cannot be watched
-            self._reason = because(ReasonCode.DIGESTS_ERROR, error=told(e))
+        except Exception as e:  # a failed measurement must not end a run
+            self._reason = because(ReasonCode.DIGESTS_ERROR, error=one_line(e))
         return None
 
 
 def combine_replicas(pairs: Sequence[tuple[Digests, Digests]]) -> dict[str, str]:
-    """One digest of each tensor as sent and one as held, from those of all replicas.
+    """Return one digest of each tensor as sent and one as held, from those of all replicas.
 
-    A tensor's two are equal if and only if each replica holds what it was sent. Where replicas differ among each other,
-    their digests are joined, in their order. A tensor that a replica lacks counts as one of another value.
+    A tensor's two are equal if and only if each replica holds what it was sent. Where replicas differ from each other,
+    their digests are joined in their order. A tensor that a replica lacks counts as one of another value.
     """
     combined = {}
     for name in dict.fromkeys(name for sent, _ in pairs for name in sent):
@@ -85,16 +83,16 @@ def combine_replicas(pairs: Sequence[tuple[Digests, Digests]]) -> dict[str, str]
     return combined
 
 
-def note_sent(held: Any) -> Reason | None:
-    """Runs in a worker's actor: let its rollout note digests. Returns the reason if it cannot."""
-    rollout: Any = getattr(actor_worker(held), "rollout", None)
+def note_sent(worker: Any) -> Reason | None:
+    """Let the worker's rollout note digests; return the reason if it cannot. Runs inside a worker."""
+    rollout: Any = getattr(actor_worker(worker), "rollout", None)
     if hasattr(rollout, "note_digests"):
         rollout.note_digests()
         return None
     return because(ReasonCode.ENGINE_WITHOUT_DIGESTS, engine=type(rollout).__name__)
 
 
-def read_sent(held: Any) -> tuple[str, dict[str, str]]:
-    """Runs in a worker's actor: the name of its rollout's server, and the digests that its rollout noted."""
-    rollout = actor_worker(held).rollout
+def read_sent(worker: Any) -> tuple[str, dict[str, str]]:
+    """Return the name of the server of the worker's rollout, and the noted digests. Runs inside a worker."""
+    rollout = actor_worker(worker).rollout
     return rollout.server_name, rollout.sent_digests()

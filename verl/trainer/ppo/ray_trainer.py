@@ -98,13 +98,13 @@ class RayPPOTrainer(_upstream.RayPPOTrainer):
     def _load_portable_actor(self, path: str) -> None:
         from verl.crosscheck.weights.portable.transfer import load
 
-        self._portable_notices.tell(load(self.actor_rollout_wg, Path(path)))
+        self._portable_notices.show(load(self.actor_rollout_wg, Path(path)))
 
     @cached_property
     def _portable_notices(self) -> Any:
-        from verl.crosscheck.weights.portable.notices import Notices
+        from verl.crosscheck.weights.portable.transfer import LoadNotices
 
-        return Notices(partial(say, MARK))
+        return LoadNotices(partial(say, MARK))
 
     def _save_portable_actor(self, path: str) -> None:
         from verl.crosscheck.weights.portable.transfer import save

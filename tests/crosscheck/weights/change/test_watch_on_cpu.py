@@ -12,7 +12,7 @@ from verl.crosscheck.evidence.step import TensorChange
 from verl.crosscheck.settings import ChangeDetail
 from verl.crosscheck.weights import calls
 from verl.crosscheck.weights.change import on_worker
-from verl.crosscheck.weights.change.memory import RememberedPart
+from verl.crosscheck.weights.change.memory import ChangePart
 from verl.crosscheck.weights.change.watch import WeightWatch, combine
 
 
@@ -100,15 +100,15 @@ def test_a_group_without_actors():
 
 
 def test_replicas_count_once_and_padding_is_none():
-    assert combine([{"w": RememberedPart(own=8.0, elements=10, whole=10)}] * 2) == {"w": TensorChange(own=8.0**0.5)}
-    assert combine([{"w": RememberedPart(own=8.0, elements=6, whole=11)}] * 2) == {"w": TensorChange(own=4.0)}
-    assert combine([{"w": RememberedPart(own=8.0, elements=10, whole=None)}] * 2) == {"w": TensorChange(own=4.0)}
+    assert combine([{"w": ChangePart(own=8.0, elements=10, whole=10)}] * 2) == {"w": TensorChange(own=8.0**0.5)}
+    assert combine([{"w": ChangePart(own=8.0, elements=6, whole=11)}] * 2) == {"w": TensorChange(own=4.0)}
+    assert combine([{"w": ChangePart(own=8.0, elements=10, whole=None)}] * 2) == {"w": TensorChange(own=4.0)}
 
 
 def test_ranks_may_hold_different_tensors():
     ranks = [
-        {"a": RememberedPart(9.0, 1, None, 4.0, 1.0)},
-        {"a": RememberedPart(16.0, 1, None, 5.0, 3.0), "b": RememberedPart(1.0, 1, None, 4.0, 9.0)},
+        {"a": ChangePart(9.0, 1, None, 4.0, 1.0)},
+        {"a": ChangePart(16.0, 1, None, 5.0, 3.0), "b": ChangePart(1.0, 1, None, 4.0, 9.0)},
     ]
     assert combine(ranks) == {"a": TensorChange(5.0, 3.0, 2.0), "b": TensorChange(1.0, 2.0, 3.0)}
 
@@ -120,9 +120,9 @@ def test_the_actor_is_found_in_both_kinds_of_containers():
         SimpleNamespace(worker_dict={"r": ref, "a": actor}),
         SimpleNamespace(fused_worker_dict={"a": actor}),
     ):
-        assert on_worker.actor_worker(held) is actor
+        assert calls.actor_worker(held) is actor
     with pytest.raises(LookupError, match="trains an actor"):
-        on_worker.actor_worker(SimpleNamespace(worker_dict={"r": ref}))
+        calls.actor_worker(SimpleNamespace(worker_dict={"r": ref}))
 
 
 MODEL, OTHER = nn.Linear(1, 1), nn.Linear(1, 1)

@@ -11,10 +11,11 @@ import torch
 from safetensors import safe_open
 
 from verl.crosscheck.errors import DamagedError
+from verl.crosscheck.weights.naming import UnsupportedError
 from verl.crosscheck.weights.portable import writing
-from verl.crosscheck.weights.portable.folder import Folder
-from verl.crosscheck.weights.portable.manifest import STORAGE, PortableManifest
-from verl.crosscheck.weights.portable.naming import UnsupportedError
+from verl.crosscheck.weights.portable.files import STORAGE
+from verl.crosscheck.weights.portable.folder import PortableFolder
+from verl.crosscheck.weights.portable.manifest import PortableManifest
 from verl.crosscheck.weights.portable.writing import FolderWriter, name_files
 
 FILE = "model-00001-of-00001.safetensors"
@@ -39,7 +40,7 @@ def read_by_stock(folder):
 
 
 def read(folder, name):
-    with Folder(folder) as opened:
+    with PortableFolder(folder) as opened:
         entry = opened.manifest.tensors[name]
         data = np.empty(entry.size_bytes, np.uint8)
         opened.read(entry, [(0, entry.elements)], data)
@@ -195,7 +196,7 @@ def test_a_hostile_folder_is_refused_with_the_reason(folder, case):
     edit, reason = HOSTILE[case]
     edit(folder)
     with pytest.raises(DamagedError, match=reason) as raised:
-        Folder(folder)
+        PortableFolder(folder)
     assert str(raised.value).startswith(f"{folder}: not usable as portable weights: ")
     assert len(str(raised.value)) < 1500
 
@@ -203,11 +204,11 @@ def test_a_hostile_folder_is_refused_with_the_reason(folder, case):
 def test_a_long_list_is_not_read(folder, monkeypatch):
     monkeypatch.setattr("verl.crosscheck.weights.portable.manifest.MAX_BYTES", 100)
     with pytest.raises(DamagedError, match="at most 100 bytes"):
-        Folder(folder)
+        PortableFolder(folder)
 
 
 def test_a_file_that_is_shortened_while_it_is_read(folder):
-    with Folder(folder) as opened:
+    with PortableFolder(folder) as opened:
         os.truncate(folder / FILE, (folder / FILE).stat().st_size - 20)
         entry = opened.manifest.tensors["b.weight"]
         with pytest.raises(DamagedError, match="shortened while tensor 'b.weight'"):
@@ -215,7 +216,7 @@ def test_a_file_that_is_shortened_while_it_is_read(folder):
 
 
 def test_parts_are_read_one_after_the_other(folder):
-    with Folder(folder) as opened:
+    with PortableFolder(folder) as opened:
         data = np.empty(5 * 4, np.uint8)
         opened.read(opened.manifest.tensors["a.weight"], [(2, 2), (11, 3)], data)
     assert torch.equal(
@@ -226,4 +227,4 @@ def test_parts_are_read_one_after_the_other(folder):
 def test_a_missing_file_is_just_that(folder):
     (folder / FILE).unlink()
     with pytest.raises(FileNotFoundError):
-        Folder(folder)
+        PortableFolder(folder)

@@ -13,11 +13,12 @@ from safetensors.torch import load_file
 from torch import nn
 
 from verl.crosscheck.errors import CrossCheckError, DamagedError, MismatchError, PublishError
-from verl.crosscheck.weights.portable import asking, transfer
-from verl.crosscheck.weights.portable.manifest import Entry
+from verl.crosscheck.weights import calls
+from verl.crosscheck.weights.portable import transfer
+from verl.crosscheck.weights.portable.checksum import PartSum, first_difference
+from verl.crosscheck.weights.portable.manifest import TensorEntry
 from verl.crosscheck.weights.portable.saving import BehindWriter, SavedRank
-from verl.crosscheck.weights.portable.sums import PartSum, first_difference
-from verl.crosscheck.weights.portable.transfer import load, save, support
+from verl.crosscheck.weights.portable.transfer import LoadedWeights, LoadNotices, load, save, support
 from verl.crosscheck.weights.portable.writing import FolderWriter
 
 
@@ -41,7 +42,7 @@ def no_ray(monkeypatch):
             raise call[1]
         return call[0]
 
-    monkeypatch.setattr(asking, "ray", SimpleNamespace(get=get, wait=lambda calls, timeout: (calls[:1], calls[1:])))
+    monkeypatch.setattr(calls, "ray", SimpleNamespace(get=get, wait=lambda calls, timeout: (calls[:1], calls[1:])))
 
 
 def group(*actors):
@@ -132,7 +133,7 @@ def no_space(*_):
 
 
 def test_a_disk_that_is_full(tmp_path, monkeypatch):
-    monkeypatch.setattr("verl.crosscheck.weights.portable.placing.os.pwrite", no_space)
+    monkeypatch.setattr("verl.crosscheck.weights.portable.writing.os.pwrite", no_space)
     with pytest.raises(CrossCheckError, match="rank 0: OSError: .*No space left"):
         save(group(legacy(model())), tmp_path)
 
@@ -148,13 +149,13 @@ def test_a_disk_that_is_full_leaves_no_other_rank_waiting(tmp_path, monkeypatch)
 
 
 def test_a_folder_that_the_nodes_do_not_share(tmp_path):
-    entry = Entry("w", "parameter", "float32", (1,), 0, "part-00000-00001")
+    entry = TensorEntry("w", "parameter", "float32", (1,), file="part-00000-00001")
     with pytest.raises(PublishError, match="not seen from here.*share_data_dir"):
         transfer.finish(tmp_path, [SavedRank([entry])])
 
 
 def test_sums_of_all_ranks():
-    expected = {"w": Entry("w", "parameter", "float32", (4,), 30)}
+    expected = {"w": TensorEntry("w", "parameter", "float32", (4,), f"{30:016x}")}
     half, other_half = PartSum("w", 0, 2, 10), PartSum("w", 0, 2, 20)
     again = [PartSum("w", 1, 4, 30)]
     assert first_difference([[half], [other_half], again], expected) == ""
@@ -286,3 +287,14 @@ def veomni():
 def test_what_is_not_supported_is_told_at_start(actor, reason):
     found = support(group(actor()))
     assert re.fullmatch(f".*{reason}.*" if reason else "", found), found
+
+
+def test_each_thing_is_said_once():
+    lines = []
+    notices = LoadNotices(lines.append)
+    for _ in range(3):
+        notices.show(LoadedWeights(27, 100, ("a", "b"), ("a",), ("base",)))
+    notices.show(LoadedWeights(27, 100, (), (), ()))
+    assert len(lines) == 2
+    assert lines[0].startswith("1 of 27 tensors are rounded") and lines[0].endswith("the first is a")
+    assert lines[1].startswith("Warning: 1 frozen tensors") and lines[1].endswith("the first is base")

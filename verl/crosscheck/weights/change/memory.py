@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from verl.crosscheck.weights.shards import Shard
+from verl.crosscheck.weights.tensors import LocalTensor
 
 BLOCK_ELEMENTS = 1 << 16
 """Sums are taken over blocks that fit a core's cache: measured at 3 ns an element on one core, blocks four times as
@@ -17,65 +17,70 @@ large at 12 ns."""
 
 
 @dataclass(frozen=True)
-class RememberedPart:
+class ChangePart:
     """One rank's part of the change of one tensor; sums of squares, in float64."""
 
     own: float
     elements: int
-    """That this rank holds."""
+    """Elements that this rank holds."""
     whole: int | None
-    """Of the whole tensor; None if not known."""
+    """Elements of the whole tensor; None if not known."""
     other: float | None = None
     apart: float | None = None
 
 
 class WeightMemory:
-    """Copies of a rank's shards in main memory, in the dtype of the parameters.
+    """Copies of a rank's parameters in main memory, in their dtype.
 
-    One copy is kept from step to step, a second one between `before_load` and `after_load` if that is asked for.
+    One copy is kept from step to step. A second one is kept between `before_load` and `after_load` if that is asked
+    for.
     """
 
     def __init__(self) -> None:
         self._start: dict[str, torch.Tensor] = {}
         self._own: dict[str, torch.Tensor] = {}
-        self._parts: dict[str, RememberedPart] = {}
+        self._parts: dict[str, ChangePart] = {}
 
-    def remember(self, shards: Mapping[str, Shard]) -> None:
-        """From now on changes count from these weights."""
-        if self._start.keys() != shards.keys():
+    def remember(self, tensors: Mapping[str, LocalTensor]) -> None:
+        """Count changes from these weights on."""
+        if self._start.keys() != tensors.keys():
             self._start = {}
-        for name, shard in shards.items():
-            self._keep(name, shard.local)
+        for name, tensor in tensors.items():
+            self._keep(name, tensor.local)
 
-    def own_change(self, shards: Mapping[str, Shard]) -> dict[str, RememberedPart]:
-        """How far the weights have moved since they were remembered.
+    def own_change(self, tensors: Mapping[str, LocalTensor]) -> dict[str, ChangePart]:
+        """Return how far the weights have moved since they were remembered.
 
         Raises:
             ValueError: nothing was remembered, or the parameters are not those that were.
         """
-        self._require_same(shards)
+        self._require_same(tensors)
         return {
-            name: RememberedPart(_squares(shard.local, self._start[name]), shard.local.numel(), shard.whole)
-            for name, shard in shards.items()
+            name: ChangePart(_squares(tensor.local, self._start[name]), tensor.local.numel(), tensor.whole_elements)
+            for name, tensor in tensors.items()
         }
 
-    def before_load(self, shards: Mapping[str, Shard], full: bool) -> None:
-        """Other weights are about to be loaded over these; `full` keeps a copy of them. Raises as `own_change` does."""
-        self._parts = self.own_change(shards)
-        self._own = {name: _copy(shard.local) for name, shard in shards.items()} if full else {}
+    def before_load(self, tensors: Mapping[str, LocalTensor], full: bool) -> None:
+        """Note the own change before other weights are loaded over these; `full` keeps a copy of them.
 
-    def after_load(self, shards: Mapping[str, Shard]) -> dict[str, RememberedPart]:
-        """They have been: changes of both, and the loaded weights are remembered.
+        Raises:
+            ValueError: as `own_change`.
+        """
+        self._parts = self.own_change(tensors)
+        self._own = {name: _copy(tensor.local) for name, tensor in tensors.items()} if full else {}
+
+    def after_load(self, tensors: Mapping[str, LocalTensor]) -> dict[str, ChangePart]:
+        """Return the changes of both sides after the load, and remember the loaded weights.
 
         Raises:
             ValueError: the parameters are not those of `before_load`.
         """
-        self._require_same(shards)
-        if self._parts.keys() != shards.keys():
+        self._require_same(tensors)
+        if self._parts.keys() != tensors.keys():
             raise ValueError("weights were loaded, and their change was not measured before that")
         changes = {}
-        for name, shard in shards.items():
-            loaded = _copy(shard.local) if shard.local.device.type != "cpu" else shard.local
+        for name, tensor in tensors.items():
+            loaded = _copy(tensor.local) if tensor.local.device.type != "cpu" else tensor.local
             other = _squares(loaded, self._start[name])
             own = self._own.pop(name, None)
             apart = None if own is None else _squares(own, loaded)
@@ -91,12 +96,12 @@ class WeightMemory:
         else:
             self._start[name] = _copy(local)
 
-    def _require_same(self, shards: Mapping[str, Shard]) -> None:
+    def _require_same(self, tensors: Mapping[str, LocalTensor]) -> None:
         if not self._start:
             raise ValueError("the weights at the start of the step were not remembered")
-        for name in self._start.keys() | shards.keys():
+        for name in self._start.keys() | tensors.keys():
             before = self._start[name].numel() if name in self._start else None
-            now = shards[name].local.numel() if name in shards else None
+            now = tensors[name].local.numel() if name in tensors else None
             if before != now:
                 raise ValueError(
                     f"parameter {name} had {before} elements on this rank when it was remembered, and has {now} now"
@@ -108,7 +113,7 @@ def _copy(local: torch.Tensor) -> torch.Tensor:
 
 
 def _squares(one: torch.Tensor, other: torch.Tensor) -> float:
-    """Sum of squares of the difference of two flat tensors [E], each taken to float64 before it is."""
+    """Return the sum of squares of the difference of two flat tensors [E], computed in float64."""
     total = 0.0
     for a, b in zip(one.split(BLOCK_ELEMENTS), other.split(BLOCK_ELEMENTS), strict=True):
         difference = a.to("cpu", torch.float64) - b.to("cpu")

@@ -1,89 +1,59 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""Functions that Ray runs inside the training workers' actors. Each gets the actor's own object first."""
+"""Functions that Ray runs inside the training workers, to measure how far an update moved the actor's weights."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-import torch
+from torch import nn
 
-from verl.crosscheck.weights.change.memory import RememberedPart, WeightMemory
-from verl.crosscheck.weights.shards import local_shards
+from verl.crosscheck.weights.calls import actor_worker, model_of, model_owner
+from verl.crosscheck.weights.change.memory import ChangePart, WeightMemory
+from verl.crosscheck.weights.tensors import LocalTensor, local_parameters
 
 _MEMORY = "_crosscheck_weight_memory"
 
 
-def remember(held: Any) -> None:
+def remember(worker: Any) -> None:
     """See `WeightMemory.remember`."""
-    actor = actor_worker(held)
+    actor = actor_worker(worker)
     if not hasattr(actor, _MEMORY):
         setattr(actor, _MEMORY, WeightMemory())
-    _memory(actor).remember(local_shards(_chunks(actor)))
+    _memory(actor).remember(_parameters(actor))
 
 
-def own_change(held: Any) -> dict[str, RememberedPart]:
-    """How far the weights have moved since they were remembered; from now on changes count from here."""
-    actor = actor_worker(held)
-    shards = local_shards(_chunks(actor))
-    changes = _memory(actor).own_change(shards)
-    _memory(actor).remember(shards)
+def own_change(worker: Any) -> dict[str, ChangePart]:
+    """Return how far the weights have moved since they were remembered, and count changes from here on."""
+    actor = actor_worker(worker)
+    tensors = _parameters(actor)
+    changes = _memory(actor).own_change(tensors)
+    _memory(actor).remember(tensors)
     return changes
 
 
-def before_load(held: Any, full: bool) -> None:
+def before_load(worker: Any, full: bool) -> None:
     """See `WeightMemory.before_load`."""
-    actor = actor_worker(held)
-    _memory(actor).before_load(local_shards(_chunks(actor)), full)
+    actor = actor_worker(worker)
+    _memory(actor).before_load(_parameters(actor), full)
 
 
-def after_load(held: Any) -> dict[str, RememberedPart]:
+def after_load(worker: Any) -> dict[str, ChangePart]:
     """See `WeightMemory.after_load`."""
-    actor = actor_worker(held)
-    return _memory(actor).after_load(local_shards(_chunks(actor)))
+    actor = actor_worker(worker)
+    return _memory(actor).after_load(_parameters(actor))
 
 
-def forget(held: Any) -> None:
+def forget(worker: Any) -> None:
     """Free all copies."""
-    actor = actor_worker(held)
+    actor = actor_worker(worker)
     if hasattr(actor, _MEMORY):
         delattr(actor, _MEMORY)
 
 
-def actor_worker(held: Any) -> Any:
-    """The worker that trains the actor, of those which share a process.
-
-    Args:
-        held: the object in the Ray actor: that worker, or one of upstream's two kinds of containers of several.
-
-    Raises:
-        LookupError: there is none.
-    """
-    sharing = [*getattr(held, "worker_dict", {}).values(), *(getattr(held, "fused_worker_dict", None) or {}).values()]
-    for worker in [held, *sharing]:
-        if getattr(worker, "_is_actor", False):
-            return worker
-    kinds = ", ".join(type(worker).__name__ for worker in [held, *sharing])
-    raise LookupError(f"none of the workers in this process ({kinds}) trains an actor")
-
-
-def _chunks(actor: Any) -> Sequence[torch.nn.Module]:
-    """The chunks of the actor's model: several in Megatron with virtual pipeline stages, else one.
-
-    Raises:
-        LookupError: a worker of an unknown kind.
-    """
-    engine = getattr(getattr(actor, "actor", None), "engine", None)
-    # The legacy FSDP worker's `actor_module` is what `actor_module_fsdp` wraps, and Megatron's is all there is.
-    for owner, name in ((engine, "module"), (actor, "actor_module_fsdp"), (actor, "actor_module")):
-        found = getattr(owner, name, None)
-        if found is not None:
-            return [found] if isinstance(found, torch.nn.Module) else list(found)
-    raise LookupError(
-        f"{type(actor).__name__} holds its actor's model at none of the places that are known: actor.engine.module, "
-        "actor_module_fsdp, actor_module"
-    )
+def _parameters(actor: Any) -> dict[str, LocalTensor]:
+    model = model_of(model_owner(actor))
+    return local_parameters([model] if isinstance(model, nn.Module) else model)
 
 
 def _memory(actor: Any) -> WeightMemory:

@@ -1,9 +1,9 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which kinds of device a file of `torch.save` was saved from, told without unpickling it.
+"""From which kinds of device a file of `torch.save` was saved, found without unpickling it.
 
-The pickle inside is walked as a list of instructions with a stack of what is known of each value: texts, tuples of
-them, names of globals. Nothing is imported, built or called.
+The pickle inside is read as a list of instructions, with a stack of what is known of each value: texts, tuples of them,
+names of globals. Nothing is imported, built or called.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LOCATION = 3
 
 
 def device_kinds(path: Path) -> set[str]:
-    """Kinds of device (`cpu`, `cuda`, `npu` ...) of the storages, device meshes and devices in a file.
+    """Return the kinds of device (`cpu`, `cuda`, `npu` ...) of the storages, device meshes and devices in a file.
 
     Raises:
         DamagedError: not a file of `torch.save`, or too large a pickle in it.
@@ -40,7 +40,7 @@ def device_kinds(path: Path) -> set[str]:
 
 
 def kinds_in_pickle(data: bytes) -> set[str]:
-    """The same for the pickle itself. Raises ValueError or IndexError if it is not one."""
+    """Return the same for the pickle itself. Raise ValueError or IndexError if it is not one."""
     walk = _Walk()
     for opcode, argument, _ in pickletools.genops(data):
         walk.step(opcode, argument)
@@ -97,7 +97,7 @@ class _Walk:
                 self._stack.append(self._made(opcode, argument, taken))
 
     def _take(self, wanted: list[pickletools.StackObject]) -> list[Any]:
-        """The values that an instruction takes, in their order, without the mark."""
+        """Return the values that an instruction takes, in their order, without the mark."""
         taken: list[Any] = []
         for each in reversed(wanted):
             if each is pickletools.stackslice:

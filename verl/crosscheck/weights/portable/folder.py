@@ -8,12 +8,11 @@ file were shortened under it.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -21,15 +20,14 @@ import numpy.typing as npt
 from verl.crosscheck.errors import DamagedError
 from verl.crosscheck.exchange.record.container import open_file
 from verl.crosscheck.exchange.record.limits import MAX_HEADER_BYTES, MalformedError
-from verl.crosscheck.weights.portable.manifest import STORAGE, Entry, PortableManifest, read_manifest, unique
-from verl.crosscheck.weights.portable.open_files import OpenFiles
+from verl.crosscheck.weights.portable.files import LENGTH_BYTES, OpenFiles, header_line, json_object
+from verl.crosscheck.weights.portable.manifest import PortableManifest, TensorEntry, read_manifest
 
-_LENGTH_BYTES = 8
 _READ_BYTES = 64 << 20
 
 
-class Folder:
-    """An open folder.
+class PortableFolder:
+    """An open folder of portable weights.
 
     Raises:
         DamagedError: it is not what was written; says which file, and what is wrong.
@@ -52,13 +50,13 @@ class Folder:
             self._files.close()
             raise
 
-    def __enter__(self) -> Folder:
+    def __enter__(self) -> PortableFolder:
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         self._files.close()
 
-    def read(self, entry: Entry, runs: Iterable[tuple[int, int]], into: npt.NDArray[np.uint8]) -> None:
+    def read(self, entry: TensorEntry, runs: Iterable[tuple[int, int]], into: npt.NDArray[np.uint8]) -> None:
         """Read parts of a tensor, one after the other.
 
         Args:
@@ -74,7 +72,7 @@ class Folder:
         if at != len(view):
             raise ValueError(f"{entry.name}: {len(view)} bytes wanted and {at} read")
 
-    def _read_run(self, file: BinaryIO, offset: int, view: memoryview, at: int, end: int, entry: Entry) -> int:
+    def _read_run(self, file: BinaryIO, offset: int, view: memoryview, at: int, end: int, entry: TensorEntry) -> int:
         while at < end:
             found = os.preadv(file.fileno(), [view[at : min(end, at + _READ_BYTES)]], offset)
             if not found:
@@ -97,42 +95,26 @@ class Folder:
     def _check(self, name: str) -> None:
         file = self._files[name]
         size = os.fstat(file.fileno()).st_size
-        length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
-        if length > min(MAX_HEADER_BYTES, size - _LENGTH_BYTES):
+        length = int.from_bytes(file.read(LENGTH_BYTES), "little")
+        if length > min(MAX_HEADER_BYTES, size - LENGTH_BYTES):
             raise MalformedError(f"{name}: a header inside its {size} bytes expected, one of {length} announced")
-        header = _header(name, file.read(length))
+        header = json_object(file.read(length), f"{name}: the header")
+        header.pop("__metadata__", None)
         at = 0
         for tensor, line in header.items():
             entry = self.manifest.tensors.get(tensor)
-            expected = None if entry is None or entry.file != name else _line(entry, at)
+            expected = None
+            if entry is not None and entry.file == name:
+                expected = header_line(entry.torch_dtype, entry.shape, at, entry.size_bytes)
             if entry is None or line != expected:
                 raise MalformedError(f"{name}: tensor {tensor[:200]!r}: {expected} expected, {str(line)[:200]} found")
-            self._starts[tensor] = _LENGTH_BYTES + length + at
+            self._starts[tensor] = LENGTH_BYTES + length + at
             at += entry.size_bytes
-        if _LENGTH_BYTES + length + at != size:
-            raise MalformedError(f"{name}: {_LENGTH_BYTES + length + at} bytes expected, {size} found")
+        if LENGTH_BYTES + length + at != size:
+            raise MalformedError(f"{name}: {LENGTH_BYTES + length + at} bytes expected, {size} found")
         for entry in self.manifest.tensors.values():
             if entry.file == name and entry.name not in header:
                 raise MalformedError(f"{name}: tensor {entry.name!r} is not there")
 
     def _damaged(self, problem: object) -> DamagedError:
         return DamagedError(f"{self.path}: not usable as portable weights: {problem}")
-
-
-def _header(name: str, text: bytes) -> dict[str, Any]:
-    try:
-        header = json.loads(text, object_pairs_hook=unique)
-    except (ValueError, RecursionError) as error:
-        raise MalformedError(f"{name}: the header is not JSON: {error}") from None
-    if not isinstance(header, dict):
-        raise MalformedError(f"{name}: the header is not a JSON object")
-    header.pop("__metadata__", None)
-    return dict(header)
-
-
-def _line(entry: Entry, at: int) -> dict[str, Any]:
-    return {
-        "dtype": STORAGE[entry.dtype],
-        "shape": list(entry.shape),
-        "data_offsets": [at, at + entry.size_bytes],
-    }

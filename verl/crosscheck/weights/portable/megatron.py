@@ -1,13 +1,13 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""Both ways through the bridge with which upstream takes Megatron's weights to Hugging Face names and back.
+"""Saves and loads Megatron's weights through the bridge that upstream uses between them and Hugging Face's.
 
-Not the slices of a rank but whole tensors: the bridge gathers and splits them. Megatron itself is not imported here.
+The bridge gathers and splits whole tensors; a rank's slices are not read here. Megatron itself is not imported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,24 +17,18 @@ import torch
 import torch.distributed as dist
 
 from verl.crosscheck.errors import DamagedError
-from verl.crosscheck.weights.portable import regions
-from verl.crosscheck.weights.portable.checksum import bits, checksum
-from verl.crosscheck.weights.portable.folder import Folder
-from verl.crosscheck.weights.portable.loading import LoadedRank
-from verl.crosscheck.weights.portable.manifest import Entry
-from verl.crosscheck.weights.portable.matching import Known, match
-from verl.crosscheck.weights.portable.naming import UnsupportedError
+from verl.crosscheck.weights import regions
+from verl.crosscheck.weights.calls import model_of
+from verl.crosscheck.weights.naming import UnsupportedError
+from verl.crosscheck.weights.portable.checksum import PartSum, bits, checksum
+from verl.crosscheck.weights.portable.folder import PortableFolder
+from verl.crosscheck.weights.portable.loading import LoadedRank, ModuleTensor, match
+from verl.crosscheck.weights.portable.manifest import TensorEntry
 from verl.crosscheck.weights.portable.saving import BehindWriter, SavedRank
-from verl.crosscheck.weights.portable.sums import PartSum
-
-
-def is_megatron(owner: Any) -> bool:
-    """Whether a legacy worker or an engine trains with Megatron."""
-    return _chunks(owner) is not None
 
 
 def require_supported(owner: Any) -> None:
-    """Raises UnsupportedError with the reason if it cannot be exchanged."""
+    """Raise UnsupportedError with the reason if this legacy worker or engine cannot be exchanged."""
     if getattr(owner, "bridge", None) is None:
         raise UnsupportedError("Megatron without a bridge; set actor_rollout_ref.actor.megatron.use_mbridge=True")
     if getattr(owner, "peft_cls", None) is not None:
@@ -47,7 +41,7 @@ def require_supported(owner: Any) -> None:
 
 
 def save(owner: Any, folder: Path) -> SavedRank:
-    """As `saving.save_module`."""
+    """Do as `saving.save_module`."""
     require_supported(owner)
     with _on_device(owner), torch.no_grad():
         if not _is_first():
@@ -63,29 +57,29 @@ def save(owner: Any, folder: Path) -> SavedRank:
 
 
 def prepare(owner: Any, path: Path) -> LoadedRank:
-    """As `loading.prepare_module`. Exports the weights once, to learn their names and shapes."""
+    """Do as `loading.prepare_module`. Exports the weights once, to learn their names and shapes."""
     require_supported(owner)
-    with Folder(path) as folder, _on_device(owner), torch.no_grad():
-        own = [Known(name, "parameter", tensor.dtype, tuple(tensor.shape)) for name, tensor in _export(owner)]
+    with PortableFolder(path) as folder, _on_device(owner), torch.no_grad():
+        own = [ModuleTensor(name, "parameter", tensor.dtype, tuple(tensor.shape)) for name, tensor in _export(owner)]
         match(own, folder.manifest, path)
     return LoadedRank({}, [])
 
 
 def load(owner: Any, path: Path) -> LoadedRank:
-    """As `loading.load_module`; what was loaded is exported again, and rank 0 compares."""
+    """Do as `loading.load_module`; what was loaded is exported again, and rank 0 compares."""
     require_supported(owner)
-    with Folder(path) as folder, _on_device(owner), torch.no_grad():
+    with PortableFolder(path) as folder, _on_device(owner), torch.no_grad():
         bridge = owner.bridge
         into = bridge.load_weights if getattr(owner, "vanilla_bridge", True) else bridge.load_hf_weights
-        into(_chunks(owner), str(path))
+        into(model_of(owner), str(path))
         _refresh_optimizer(owner)
         return _compare(owner, folder)
 
 
-def _compare(owner: Any, folder: Folder) -> LoadedRank:
+def _compare(owner: Any, folder: PortableFolder) -> LoadedRank:
     done = LoadedRank({}, [])
     for name, tensor in _export(owner):
-        known = Known(name, "parameter", tensor.dtype, tuple(tensor.shape))
+        known = ModuleTensor(name, "parameter", tensor.dtype, tuple(tensor.shape))
         entry = folder.manifest.tensors[folder.manifest.tied.get(name, name)]
         done.expected[name] = entry
         if known.dtype != entry.torch_dtype:
@@ -97,7 +91,7 @@ def _compare(owner: Any, folder: Folder) -> LoadedRank:
     return done
 
 
-def _part(known: Known, tensor: torch.Tensor, entry: Entry, folder: Folder) -> PartSum:
+def _part(known: ModuleTensor, tensor: torch.Tensor, entry: TensorEntry, folder: PortableFolder) -> PartSum:
     everything = regions.whole(known.shape)
     if known.dtype == entry.torch_dtype:
         return PartSum(known.name, 0, tensor.numel(), checksum(tensor, everything))
@@ -113,19 +107,10 @@ def _is_first() -> bool:
 
 
 def _export(owner: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """Whole tensors under Hugging Face names; all ranks must go through it together."""
+    """Yield whole tensors under Hugging Face names; all ranks must go through it together."""
     bridge = owner.bridge
     export = bridge.export_weights if getattr(owner, "vanilla_bridge", True) else bridge.export_hf_weights
-    yield from export(_chunks(owner))
-
-
-def _chunks(owner: Any) -> Sequence[Any] | None:
-    """The model's chunks, one for each virtual pipeline stage; None if this is not Megatron."""
-    for name in ("actor_module", "module"):
-        chunks = getattr(owner, name, None)
-        if isinstance(chunks, list | tuple | torch.nn.ModuleList):
-            return chunks
-    return None
+    yield from export(model_of(owner))
 
 
 def _optimizer(owner: Any) -> Any:
@@ -134,21 +119,21 @@ def _optimizer(owner: Any) -> Any:
 
 @contextmanager
 def _on_device(owner: Any) -> Iterator[None]:
-    """With the parameters on the device, if upstream has put them aside in main memory."""
+    """Keep the parameters on the device meanwhile, if upstream has put them aside in main memory."""
     if not getattr(owner, "_is_offload_param", False):
         yield
         return
     from verl.utils.megatron_utils import load_megatron_model_to_gpu, offload_megatron_model_to_cpu
 
-    load_megatron_model_to_gpu(_chunks(owner), load_grad=False)
+    load_megatron_model_to_gpu(model_of(owner), load_grad=False)
     try:
         yield
     finally:
-        offload_megatron_model_to_cpu(_chunks(owner))
+        offload_megatron_model_to_cpu(model_of(owner))
 
 
 def _refresh_optimizer(owner: Any) -> None:
-    """Megatron's optimizer keeps its own copies of the weights, from which the next step would restore the old ones."""
+    """Give the optimizer the loaded weights: it keeps copies, from which the next step would restore the old ones."""
     optimizer = _optimizer(owner)
     if optimizer is None:
         return

@@ -1,9 +1,9 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""Writing a module's tensors.
+"""Writes a module's tensors.
 
-On one host all ranks write together, each its own parts. On several, some ranks gather and write whole tensors, each of
-them files of its own: hosts that write into one file may spoil it.
+On one host all ranks write together, each its own parts. On several hosts, some ranks gather and write whole tensors,
+each into files of its own: hosts that write into one file may overwrite each other's parts.
 """
 
 from __future__ import annotations
@@ -18,25 +18,24 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from verl.crosscheck.weights.portable.checksum import checksum
+from verl.crosscheck.weights.naming import TensorKind
+from verl.crosscheck.weights.portable.checksum import PartSum, part_of
+from verl.crosscheck.weights.portable.files import dtype_name, require_storable
 from verl.crosscheck.weights.portable.gathering import Gathering
-from verl.crosscheck.weights.portable.local_tensors import LocalTensor, local_tensors
-from verl.crosscheck.weights.portable.manifest import Entry, dtype_name
-from verl.crosscheck.weights.portable.naming import Kind
-from verl.crosscheck.weights.portable.placing import OffsetWriter, plan
-from verl.crosscheck.weights.portable.sums import PartSum
-from verl.crosscheck.weights.portable.writing import FILE_BYTES, FolderWriter, storage_of
+from verl.crosscheck.weights.portable.manifest import TensorEntry
+from verl.crosscheck.weights.portable.writing import FILE_BYTES, FolderWriter, OffsetWriter, plan
+from verl.crosscheck.weights.tensors import LocalTensor, local_tensors
 
 MAX_WRITERS = 16
 
 
 @dataclass(frozen=True)
 class SavedRank:
-    """What one rank did."""
+    """What one rank did to save a module."""
 
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[TensorEntry] = field(default_factory=list)
     """Tensors that it wrote, without checksums."""
-    left_out: list[Entry] = field(default_factory=list)
+    left_out: list[TensorEntry] = field(default_factory=list)
     """Frozen tensors under adapters, without checksums."""
     parts: list[PartSum] = field(default_factory=list)
     """Checksums of what it holds."""
@@ -56,7 +55,7 @@ def save_module(module: nn.Module, folder: Path, file_bytes: int = FILE_BYTES) -
 
 def _save(own: list[LocalTensor], folder: Path, file_bytes: int) -> SavedRank:
     for each in own:
-        storage_of(each.name, each.dtype)
+        require_storable(each.name, each.dtype)
     sent = [each for each in own if each.kind != "base"]
     bases = [each for each in own if each.kind == "base"]
     gathering = Gathering([*sent, *bases])
@@ -64,7 +63,7 @@ def _save(own: list[LocalTensor], folder: Path, file_bytes: int) -> SavedRank:
     parts += [part_of(each) for i, each in enumerate(bases, len(sent)) if gathering.contributes(i)]
     return SavedRank(
         entries,
-        [Entry(each.name, each.kind, dtype_name(each.dtype), each.shape, 0) for each in bases],
+        [TensorEntry(each.name, each.kind, dtype_name(each.dtype), each.shape) for each in bases],
         parts,
         {alias: each.name for each in sent for alias in each.aliases},
     )
@@ -72,8 +71,8 @@ def _save(own: list[LocalTensor], folder: Path, file_bytes: int) -> SavedRank:
 
 def _place(
     sent: list[LocalTensor], gathering: Gathering, folder: Path, file_bytes: int
-) -> tuple[list[Entry], list[PartSum]]:
-    """Each rank writes its own parts. On rank 0 all tensors, and on each its parts of the checksums."""
+) -> tuple[list[TensorEntry], list[PartSum]]:
+    """Write this rank's parts. Return all tensors on rank 0 and none elsewhere, and this rank's checksums."""
     planned, parts = plan(sent, file_bytes), []
     with OffsetWriter(folder, planned) as writer:
         if gathering.rank == 0:
@@ -87,10 +86,10 @@ def _place(
 
 def _gather(
     sent: list[LocalTensor], gathering: Gathering, folder: Path, file_bytes: int
-) -> tuple[list[Entry], list[PartSum]]:
-    """Some ranks write whole tensors. Those that this rank wrote, and its parts of the checksums."""
+) -> tuple[list[TensorEntry], list[PartSum]]:
+    """Gather whole tensors for the ranks that write. Return those that this rank wrote, and its checksums."""
     parts = []
-    shares = shares_of([each.region.whole_elements * each.dtype.itemsize for each in sent], file_bytes)
+    shares = shares_of([each.size_bytes for each in sent], file_bytes)
     with BehindWriter(folder, file_bytes) as writer:
         for step in range(max(map(len, shares.values()))):
             wanted = {rank: share[step] for rank, share in shares.items() if step < len(share)}
@@ -104,9 +103,9 @@ def _gather(
 
 
 def shares_of(sizes: Sequence[int], file_bytes: int) -> dict[int, list[int]]:
-    """Which tensors each writing rank writes: neighbours, in shares of about the same size.
+    """Return which tensors each writing rank writes: neighbours, in shares of about the same size.
 
-    A rank more writes for each file more that there is to write.
+    There are as many writing ranks as files to write, at most `MAX_WRITERS`.
 
     Args:
         sizes: bytes of each tensor.
@@ -124,14 +123,14 @@ def shares_of(sizes: Sequence[int], file_bytes: int) -> dict[int, list[int]]:
 
 
 class BehindWriter:
-    """Writes each tensor while the next one is gathered.
+    """Writes each tensor in a thread, while the next one is gathered.
 
-    An error of the disk is raised at the end, so that no other rank is left waiting for this one.
+    An error of the disk is raised at the end, so that no other rank waits for this one without end.
     """
 
     def __init__(self, folder: Path, file_bytes: int = FILE_BYTES) -> None:
         self.rank = dist.get_rank() if dist.is_initialized() else 0
-        self.entries: list[Entry] = []
+        self.entries: list[TensorEntry] = []
         self._writer = FolderWriter(folder, self.rank, file_bytes)
         self._thread = ThreadPoolExecutor(1)
         self._before: Future[None] | None = None
@@ -147,8 +146,8 @@ class BehindWriter:
             raise self._error
         self.entries = self._writer.close()
 
-    def add(self, name: str, kind: Kind, tensor: torch.Tensor) -> None:
-        """Start writing a whole tensor, once the one before is written."""
+    def add(self, name: str, kind: TensorKind, tensor: torch.Tensor) -> None:
+        """Start to write a whole tensor, once the one before is written."""
         values = tensor.detach().to("cpu")
         self._wait()
         if self._error is None:
@@ -158,8 +157,3 @@ class BehindWriter:
         if self._before is not None:
             self._error = self._error or self._before.exception()
             self._before = None
-
-
-def part_of(held: LocalTensor) -> PartSum:
-    """A rank's part of a tensor's checksum."""
-    return PartSum(held.name, held.replica, held.region.elements, checksum(held.local, held.region))

@@ -1,30 +1,49 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""Safetensors files, written tensor by tensor as they come; nothing is kept in memory.
+"""Writes safetensors files in two ways.
 
-Room for the header is left at the start of each file and filled in when the file is complete, padded with spaces as
-the format allows. A file ends when it is large enough, when its header is full, or when the next tensor would not be
-aligned.
+`FolderWriter` writes whole tensors one after the other and keeps nothing in memory. It leaves room for the header at
+the start of each file, and fills it in when the file is complete, padded with spaces as the format allows.
+
+`OffsetWriter` writes the parts of one rank into files that all ranks write together, at the places of a `FilePlan`.
+That is only for ranks on one host: the page caches of several hosts may overwrite each other's parts where these share
+a page.
+
+Both end a file when it is large enough, when its header is full, or when the next tensor would not be aligned.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import msgspec
 import torch
 
-from verl.crosscheck.weights.portable.manifest import STORAGE, Entry, dtype_name
-from verl.crosscheck.weights.portable.naming import Kind, UnsupportedError
+from verl.crosscheck.weights.naming import TensorKind
+from verl.crosscheck.weights.portable.files import (
+    LENGTH_BYTES,
+    OpenFiles,
+    dtype_name,
+    file_name,
+    header_line,
+    header_text,
+    require_storable,
+    write_all,
+)
+from verl.crosscheck.weights.portable.manifest import TensorEntry
+from verl.crosscheck.weights.tensors import LocalTensor
 
 MAX_HEADER_BYTES = 32 << 10
 FILE_BYTES = 512 << 20
-LENGTH_BYTES = 8
 _METADATA_BYTES = 64
 _WRITE_BYTES = 16 << 20
+_PLACE_BYTES = 64 << 20
 
 
 class FolderWriter:
@@ -43,9 +62,9 @@ class FolderWriter:
         self._file: BinaryIO | None = None
         self._header: dict[str, Any] = {}
         self._header_bytes = self._at = self._files = 0
-        self._entries: list[Entry] = []
+        self._entries: list[TensorEntry] = []
 
-    def add(self, name: str, kind: Kind, tensor: torch.Tensor) -> None:
+    def add(self, name: str, kind: TensorKind, tensor: torch.Tensor) -> None:
         """Write a whole tensor, from any device.
 
         Raises:
@@ -53,7 +72,7 @@ class FolderWriter:
             OSError: the disk did not take it.
         """
         data = tensor.detach().to("cpu").contiguous().view(-1).view(torch.uint8)
-        storage_of(name, tensor.dtype)
+        require_storable(name, tensor.dtype)
         needed = len(json.dumps({name: header_line(tensor.dtype, tensor.shape, self._at, data.numel())}))
         full = self._at and self._at + data.numel() > self._file_bytes
         if full or self._header_bytes + needed > MAX_HEADER_BYTES - _METADATA_BYTES or self._at % tensor.element_size():
@@ -65,10 +84,10 @@ class FolderWriter:
             write_all(file, memoryview(block.numpy()))
         self._at += data.numel()
         shape = tuple(tensor.shape)
-        self._entries.append(Entry(name, kind, dtype_name(tensor.dtype), shape, 0, Path(file.name).name))
+        self._entries.append(TensorEntry(name, kind, dtype_name(tensor.dtype), shape, file=Path(file.name).name))
 
-    def close(self) -> list[Entry]:
-        """End the last file; the tensors that were written, without checksums."""
+    def close(self) -> list[TensorEntry]:
+        """End the last file; return the tensors that were written, without checksums."""
         self._end_file()
         return self._entries
 
@@ -87,43 +106,111 @@ class FolderWriter:
         self._file, self._header, self._header_bytes, self._at = None, {}, 0, 0
 
 
-def header_line(dtype: torch.dtype, shape: Sequence[int], start: int, size: int) -> dict[str, Any]:
-    """What a header says of a tensor of `size` bytes that starts at byte `start` after the header."""
-    return {"dtype": STORAGE[dtype_name(dtype)], "shape": list(shape), "data_offsets": [start, start + size]}
+def name_files(folder: Path, entries: Sequence[TensorEntry]) -> list[TensorEntry]:
+    """Give the files that all ranks wrote their names, in the order of their tensors; return the tensors with these.
 
-
-def header_text(lines: Mapping[str, Any]) -> bytes:
-    """A header, a multiple of 8 bytes long."""
-    text = json.dumps({"__metadata__": {"format": "pt"}, **lines}, separators=(",", ":")).encode("ascii")
-    return text + b" " * (-len(text) % 8)
-
-
-def storage_of(name: str, dtype: torch.dtype) -> str:
-    """Safetensors' name of a type.
-
-    Raises:
-        UnsupportedError: the type cannot be exchanged.
-    """
-    storage = STORAGE.get(dtype_name(dtype))
-    if storage is None:
-        raise UnsupportedError(f"{name} is of type {dtype}, which portable weights cannot hold")
-    return storage
-
-
-def write_all(file: BinaryIO, data: memoryview) -> None:
-    """All of it: a raw file may take less than offered."""
-    while data:
-        data = data[file.write(data) :]
-
-
-def name_files(folder: Path, entries: Sequence[Entry]) -> list[Entry]:
-    """Give the files that all ranks wrote their names, in the order of their tensors; the tensors with these.
-
-    Files that were placed have them already.
+    Files that were written at offsets have them already.
     """
     files = list(dict.fromkeys(entry.file for entry in entries))
-    final = {file: f"model-{i:05}-of-{len(files):05}.safetensors" for i, file in enumerate(files, 1)}
+    final = {file: file_name(number, len(files)) for number, file in enumerate(files, 1)}
     for file, name in final.items():
         if file != name:
             (folder / file).rename(folder / name)
-    return [replace(entry, file=final[entry.file]) for entry in entries]
+    return [msgspec.structs.replace(entry, file=final[entry.file]) for entry in entries]
+
+
+@dataclass(frozen=True)
+class FilePlan:
+    """Where everything will lie; the same on every rank."""
+
+    entries: list[TensorEntry]
+    """The tensors, without checksums."""
+    starts: list[int]
+    """Start of each tensor in its file, in bytes."""
+    heads: dict[str, bytes]
+    """Length and header of each file."""
+    sizes: dict[str, int]
+    """Bytes of each file."""
+
+
+def plan(tensors: Sequence[LocalTensor], file_bytes: int) -> FilePlan:
+    """Return where tensors will lie in files of about this size."""
+    headers: list[dict[str, Any]] = []
+    spots: list[tuple[int, int]] = []
+    at = header_bytes = 0
+    for each in tensors:
+        size = each.size_bytes
+        line = header_line(each.dtype, each.shape, at, size)
+        needed = len(json.dumps({each.name: line}))
+        full = at and at + size > file_bytes
+        if not headers or full or at % each.dtype.itemsize or header_bytes + needed > MAX_HEADER_BYTES:
+            headers.append({})
+            at = header_bytes = 0
+        headers[-1][each.name] = header_line(each.dtype, each.shape, at, size)
+        spots.append((len(headers), at))
+        at, header_bytes = at + size, header_bytes + needed
+    heads, sizes = {}, {}
+    for number, header in enumerate(headers, 1):
+        text, name = header_text(header), file_name(number, len(headers))
+        heads[name] = len(text).to_bytes(LENGTH_BYTES, "little") + text
+        sizes[name] = len(heads[name]) + max(line["data_offsets"][1] for line in header.values())
+    places = [(file_name(number, len(headers)), start) for number, start in spots]
+    entries = [
+        TensorEntry(each.name, each.kind, dtype_name(each.dtype), each.shape, file=file)
+        for each, (file, _) in zip(tensors, places, strict=True)
+    ]
+    return FilePlan(entries, [len(heads[file]) + start for file, start in places], heads, sizes)
+
+
+class OffsetWriter:
+    """Writes this rank's parts at their places.
+
+    Args:
+        folder: an existing one.
+        planned: what will lie where.
+    """
+
+    def __init__(self, folder: Path, planned: FilePlan) -> None:
+        self._folder = folder
+        self._plan = planned
+        self._files = OpenFiles(self._open)
+        self._made: set[str] = set()
+
+    def __enter__(self) -> OffsetWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._files.close()
+
+    def write_heads(self) -> None:
+        """Write all headers and set the files' sizes; for one rank."""
+        for name, head in self._plan.heads.items():
+            number = self._files[name].fileno()
+            write_at(number, memoryview(head), 0)
+            os.ftruncate(number, self._plan.sizes[name])
+
+    def write(self, index: int, tensor: LocalTensor) -> None:
+        """Write this rank's part of a tensor."""
+        if not tensor.local.numel():
+            return
+        file = self._files[self._plan.entries[index].file].fileno()
+        data = memoryview(tensor.local.to("cpu").view(torch.uint8).numpy())
+        at, itemsize = 0, tensor.dtype.itemsize
+        for first, count in tensor.region.runs():
+            size = count * itemsize
+            write_at(file, data[at : at + size], self._plan.starts[index] + first * itemsize)
+            at += size
+
+    def _open(self, name: str) -> FileIO:
+        flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+        if name not in self._made:  # another rank may have made it
+            flags |= os.O_CREAT
+            self._made.add(name)
+        return FileIO(os.open(self._folder / name, flags, 0o666), "wb")
+
+
+def write_at(file: int, data: memoryview, offset: int) -> None:
+    """Write all of `data`, whatever the system takes at once."""
+    while data:
+        count = os.pwrite(file, data[:_PLACE_BYTES], offset)
+        data, offset = data[count:], offset + count

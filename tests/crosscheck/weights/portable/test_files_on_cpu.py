@@ -11,10 +11,10 @@ from torch import nn
 
 from verl.crosscheck.errors import DamagedError
 from verl.crosscheck.weights.portable import loading, saving, transfer
-from verl.crosscheck.weights.portable.folder import Folder
-from verl.crosscheck.weights.portable.local_tensors import local_tensors
-from verl.crosscheck.weights.portable.open_files import MAX_OPEN, OpenFiles
-from verl.crosscheck.weights.portable.placing import OffsetWriter, plan
+from verl.crosscheck.weights.portable.files import MAX_OPEN, OpenFiles
+from verl.crosscheck.weights.portable.folder import PortableFolder
+from verl.crosscheck.weights.portable.writing import OffsetWriter, plan
+from verl.crosscheck.weights.tensors import local_tensors
 
 LAYERS = 3 * MAX_OPEN
 
@@ -88,7 +88,7 @@ def test_written_and_loaded(few_files, written):
 @pytest.mark.parametrize("by", ["another file", "a link"])
 def test_a_file_that_is_replaced_meanwhile(written, by):
     folder, _ = written
-    with Folder(folder) as opened:
+    with PortableFolder(folder) as opened:
         entry = next(iter(opened.manifest.tensors.values()))
         file, new = folder / entry.file, folder / "new"
         new.write_bytes(file.read_bytes())

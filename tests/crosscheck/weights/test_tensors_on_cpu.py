@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 
-from verl.crosscheck.weights.shards import local_shards
+from verl.crosscheck.weights.tensors import local_parameters
 
 
 class Layer(nn.Module):
@@ -58,15 +58,15 @@ def group():
 
 
 def names(*chunks):
-    return list(local_shards(chunks))
+    return list(local_parameters(chunks))
 
 
 def test_a_plain_module():
     model = Model()
-    shards = local_shards([model])
+    shards = local_parameters([model])
     assert list(shards) == ["layers.0.linear.weight", "layers.1.linear.weight"]
     shard = shards["layers.1.linear.weight"]
-    assert torch.equal(shard.local, model.layers[1].linear.weight.flatten()) and shard.whole is None
+    assert torch.equal(shard.local, model.layers[1].linear.weight.flatten()) and shard.whole_elements is None
 
 
 def test_frozen_parameters_are_left_out():
@@ -94,12 +94,12 @@ def test_equal_names_in_two_chunks_are_told_apart():
 
 def test_values_that_megatron_has_put_aside_are_found_there():
     chunk = Wrapper(Model())
-    expected = {name: shard.local.clone() for name, shard in local_shards([chunk]).items()}
+    expected = {name: shard.local.clone() for name, shard in local_parameters([chunk]).items()}
     chunk.buffers, chunk.expert_parallel_buffers = [Buffer(chunk.module.layers[0])], [Buffer(chunk.module.layers[1])]
     for buffer in (*chunk.buffers, *chunk.expert_parallel_buffers):
         buffer.put_aside()
     assert chunk.module.layers[0].linear.weight.untyped_storage().nbytes() == 0
-    found = local_shards([chunk])
+    found = local_parameters([chunk])
     assert found.keys() == expected.keys() and all(torch.equal(found[n].local, expected[n]) for n in expected)
 
 
@@ -107,7 +107,7 @@ def test_values_that_are_nowhere_are_an_error():
     model = Model()
     model.layers[1].linear.weight.untyped_storage().resize_(0)
     with pytest.raises(ValueError, match="layers.1.linear.weight .*share_data_weight_change=off"):
-        local_shards([model])
+        local_parameters([model])
 
 
 def test_fsdp2(group):
@@ -115,9 +115,9 @@ def test_fsdp2(group):
     expected = {name: p.detach().clone() for name, p in model.named_parameters()}
     for module in (*model.layers, model):
         fully_shard(module, mesh=dist.device_mesh.init_device_mesh("cpu", (1,)))
-    shards = local_shards([model])
+    shards = local_parameters([model])
     assert shards.keys() == expected.keys()
-    assert all(torch.equal(shards[n].local, expected[n].flatten()) and shards[n].whole == 6 for n in expected)
+    assert all(torch.equal(shards[n].local, expected[n].flatten()) and shards[n].whole_elements == 6 for n in expected)
 
 
 @pytest.mark.parametrize("original", [False, True])
@@ -128,8 +128,8 @@ def test_fsdp(group, original):
     for index, layer in enumerate(model.layers):
         wrapped = FullyShardedDataParallel(layer, device_id=torch.device("cpu"), use_orig_params=original)
         model.layers[index] = wrapped
-    shards = local_shards([model])
+    shards = local_parameters([model])
     name = "linear.weight" if original else "_flat_param"
     assert list(shards) == [f"layers.0.{name}", f"layers.1.{name}"]
-    assert [shard.whole for shard in shards.values()] == ([None] * 2 if original else [6] * 2)
+    assert [shard.whole_elements for shard in shards.values()] == ([None] * 2 if original else [6] * 2)
     assert all(torch.equal(s.local[:6], e) for s, e in zip(shards.values(), expected, strict=True))

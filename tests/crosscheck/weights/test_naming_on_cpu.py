@@ -10,8 +10,8 @@ from peft import IA3Config, LoraConfig, get_peft_model, get_peft_model_state_dic
 from torch import nn
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from verl.crosscheck.weights.portable.local_tensors import local_tensors
-from verl.crosscheck.weights.portable.naming import Naming, UnsupportedError, clean
+from verl.crosscheck.weights.naming import PortableNames, UnsupportedError, clean
+from verl.crosscheck.weights.tensors import local_tensors
 
 
 @pytest.fixture
@@ -67,11 +67,11 @@ def test_adapters_have_the_names_that_peft_saves(model, options):
 
 def test_other_adapters_are_refused_by_name(model):
     with pytest.raises(UnsupportedError, match="kind IA3"):
-        Naming(get_peft_model(model, IA3Config(target_modules=["k_proj"], feedforward_modules=[])))
+        PortableNames(get_peft_model(model, IA3Config(target_modules=["k_proj"], feedforward_modules=[])))
     two = get_peft_model(model, LoraConfig(target_modules=["q_proj"]))
     two.add_adapter("second", LoraConfig(target_modules=["q_proj"]))
     with pytest.raises(UnsupportedError, match=r"several PEFT adapters \(default, second\)"):
-        Naming(two)
+        PortableNames(two)
 
 
 class Multimodal(nn.Module):

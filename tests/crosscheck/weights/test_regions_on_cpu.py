@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from verl.crosscheck.weights.portable import checksum as module
 from verl.crosscheck.weights.portable.checksum import MASK, checksum
-from verl.crosscheck.weights.portable.regions import box, flat_range, whole
+from verl.crosscheck.weights.regions import box, flat_range, whole
 
 SHAPES = st.lists(st.integers(1, 5), max_size=4).map(tuple)
 

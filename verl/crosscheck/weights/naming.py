@@ -1,13 +1,13 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""Names of a module's tensors: as Hugging Face has them, and adapters as PEFT has them."""
+"""Portable names of a model's tensors: as Hugging Face has them, and those of adapters as PEFT has them."""
 
 from __future__ import annotations
 
 import re
 from typing import Any, Literal
 
-Kind = Literal["parameter", "buffer", "adapter", "base"]
+TensorKind = Literal["parameter", "buffer", "adapter", "base"]
 """`base`: a frozen tensor under LoRA adapters, of which only the checksum is exchanged."""
 
 _WRAPPERS = frozenset({"_fsdp_wrapped_module", "_orig_mod", "_checkpoint_wrapped_module"})
@@ -20,12 +20,12 @@ class UnsupportedError(Exception):
 
 
 def clean(name: str) -> str:
-    """Without the traces of FSDP1, activation checkpointing and torch.compile."""
+    """Return a name without the traces of FSDP1, activation checkpointing and torch.compile."""
     return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
 
 
-class Naming:
-    """Portable names and kinds for the tensors of one model.
+class PortableNames:
+    """Translates names and kinds of one model's tensors into portable ones.
 
     Args:
         model: the module inside FSDP1's or DDP's wrapper.
@@ -47,8 +47,8 @@ class Naming:
                 raise UnsupportedError(f"PEFT adapters of kind {kind}; only LORA")
             self._model = model.base_model.model
 
-    def __call__(self, name: str, trainable: bool, kind: Kind) -> tuple[str, Kind]:
-        """The portable name and kind of a tensor.
+    def __call__(self, name: str, trainable: bool, kind: TensorKind) -> tuple[str, TensorKind]:
+        """Return the portable name and kind of a tensor.
 
         Args:
             name: its clean name in the module.
@@ -66,13 +66,14 @@ class Naming:
         return (base, kind) if trainable or kind == "buffer" else (base, "base")
 
     def _lora(self, name: str) -> str:
-        """As `get_peft_model_state_dict` has it: the adapter's own name left out."""
+        """Return the name that `get_peft_model_state_dict` gives: without the adapter's own name."""
         stem, _, rest = name.rpartition(f".{self.adapter}")
         if "lora_magnitude_vector" in name:
             rest = rest.removesuffix(".weight")
         return stem + rest
 
     def _hf(self, name: str) -> str:
+        """Return the name in Hugging Face's checkpoints, which differs from the module's own in some models."""
         if not getattr(self._model, "_checkpoint_conversion_mapping", None):
             return name
         from verl.utils.model import convert_weight_keys
