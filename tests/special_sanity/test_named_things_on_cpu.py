@@ -125,7 +125,6 @@ FOREIGN = {
     "wait_rollout_validation",
     "ServerAdapter",
     "session_0_1_0",
-    "test_recorded_session_on_cpu.py",
 }
 
 
