@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `python -m verl.crosscheck` and `require_active` say."""
 
+import shlex
 import subprocess
 import sys
 from dataclasses import replace
@@ -9,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from click.testing import CliRunner
 
 import _verl_overlay
 from verl.crosscheck import installation as subject
@@ -150,12 +152,20 @@ def test_summary_is_one_line(installation):
     assert "NOT ACTIVE" in replace(installation, problems=("x",)).summary()
 
 
-def test_exit_status(monkeypatch, capsys):
-    assert main([]) == 0
-    assert main(["--markdown"]) == 0
+def test_exit_status(monkeypatch):
+    assert CliRunner().invoke(main, []).exit_code == 0
+    assert CliRunner().invoke(main, ["--markdown"]).exit_code == 0
     monkeypatch.setattr(sys, "meta_path", [each for each in sys.meta_path if each is not _verl_overlay.Finder])
-    assert main([]) == 1
-    assert capsys.readouterr().out.endswith("The fork is NOT ACTIVE.\n")
+    done = CliRunner().invoke(main, [])
+    assert done.exit_code == 1
+    assert done.output.endswith("The fork is NOT ACTIVE.\n")
+
+
+def test_a_closed_pipe_ends_it_without_a_traceback():
+    command = f"{shlex.quote(sys.executable)} -m verl.crosscheck | head -n 1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=120)
+    assert done.stdout.startswith("verl-crosscheck") and done.stdout.count("\n") == 1
+    assert "Traceback" not in done.stderr and "BrokenPipe" not in done.stderr
 
 
 @pytest.mark.parametrize("module", ["verl", "verl.crosscheck"])

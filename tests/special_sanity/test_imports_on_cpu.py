@@ -62,12 +62,6 @@ MODULES_IN_FEATURE = 12
 SMALL_LINES = 80
 SMALL_MODULES = 20
 
-# What does not hold yet. Each list is exact: what is mended leaves it, and nothing joins it.
-KNOWN_UPWARDS: set[str] = set()
-KNOWN_FORBIDDEN: set[str] = set()
-KNOWN_CYCLES: set[tuple[str, str]] = set()
-KNOWN_SMALL_MODULES = 40
-
 
 def module_name(file, base):
     parts = file.relative_to(base).with_suffix("").parts
@@ -164,7 +158,7 @@ def test_every_package_has_its_place_in_the_order():
 
 
 def test_no_import_points_upwards():
-    assert set(upwards(feature_files())) == KNOWN_UPWARDS
+    assert not set(upwards(feature_files()))
 
 
 def test_packages_do_not_import_what_they_must_not_know():
@@ -177,11 +171,11 @@ def test_packages_do_not_import_what_they_must_not_know():
         for each in forbidden
         if within(name, each)
     }
-    assert wrong == KNOWN_FORBIDDEN
+    assert not wrong
 
 
 def test_no_files_import_each_other():
-    assert cycles(import_graph(without=REGISTRATIONS)) == KNOWN_CYCLES
+    assert not cycles(import_graph(without=REGISTRATIONS))
 
 
 @pytest.mark.parametrize("registration", REGISTRATIONS)
@@ -230,7 +224,7 @@ def test_few_modules_are_small():
         for file in FEATURE.rglob("*.py")
         if file.name != "__init__.py" and len(file.read_text().splitlines()) < SMALL_LINES
     }
-    assert len(small) <= max(SMALL_MODULES, KNOWN_SMALL_MODULES), sorted(small)
+    assert len(small) <= SMALL_MODULES, sorted(small)
 
 
 def test_only_the_command_lines_and_the_grepped_log_lines_print():

@@ -7,10 +7,11 @@ Exit status 0 if the fork is in force over the release that it was made for, 1 i
 
 from __future__ import annotations
 
-import argparse
 import platform
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+
+import click
 
 from verl.crosscheck.installation import Installation, OverlayFile, Role, read_installation
 
@@ -48,15 +49,18 @@ def markdown(installation: Installation) -> Iterator[str]:
             yield f"| `{file.path}` | {name} | {_cell(file.purpose)} |"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print and return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m verl.crosscheck", description=__doc__)
-    parser.add_argument("--markdown", action="store_true", help="print the files of the fork as a Markdown table")
-    options = parser.parse_args(arguments)
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--markdown", "as_markdown", is_flag=True, help="Print the files of the fork as a Markdown table.")
+@click.pass_context
+def main(ctx: click.Context, as_markdown: bool) -> None:
+    """Print what is installed, and what the fork changes in upstream.
+
+    Exit status: 0 if the fork is in force over the release that it was made for; 1 if not.
+    """
     installation = read_installation()
-    for line in (markdown if options.markdown else report)(installation):
-        print(line)
-    return 0 if installation.active else 1
+    for line in (markdown if as_markdown else report)(installation):
+        click.echo(line)
+    ctx.exit(0 if installation.active else 1)
 
 
 def _of_role(installation: Installation, role: Role) -> list[OverlayFile]:
@@ -87,4 +91,4 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(prog_name="python -m verl.crosscheck")
