@@ -20,6 +20,7 @@ from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
 from verl.crosscheck.evidence.step import TensorChange
+from verl.crosscheck.reasons import ReasonCode, because
 from verl.crosscheck.settings import ChangeDetail
 from verl.crosscheck.weights.calls import run_on_all
 from verl.crosscheck.weights.change.watch import WeightWatch
@@ -144,10 +145,7 @@ def test_digests_tell_a_server_that_holds_something_else(group, model_folder):
     asyncio.run(replica.init_hybrid(group))
     run_on_all(SimpleNamespace(workers=group.workers[1:]), put_in_no_server)
     sync = EngineWeights(SimpleNamespace(workers=group.workers[:1]))
-    assert sync.read() == (
-        {},
-        {"weights": "no weights have been sent to the rollout engine since its digests were asked for"},
-    )
+    assert sync.read() == ({}, {"weights": because(ReasonCode.NOTHING_SENT)})
     sync.begin()
     on_all(group, "move", 0.02)
     on_all(group, "do", "update_weights", 1)

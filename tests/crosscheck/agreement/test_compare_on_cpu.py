@@ -18,13 +18,11 @@ from verl.crosscheck.agreement.compare import (
     Comparison,
     Difference,
     NotCompared,
-    allowed_differences,
     compare,
-    differences,
     fact_differences,
     flatten,
-    not_compared,
     require_agreement,
+    setting_differences,
     without_length,
 )
 from verl.crosscheck.agreement.table import TABLE, UNSET_MEANS, Rule, Scope
@@ -32,6 +30,19 @@ from verl.crosscheck.errors import AgreementError
 from verl.crosscheck.overrides import assignment
 from verl.crosscheck.reasons import ReasonCode, because
 from verl.crosscheck.redaction import LEFT_OUT
+
+
+def differences(own, other, resumed=False):
+    return setting_differences(own, other, resumed=resumed)[0]
+
+
+def not_compared(own, other):
+    return setting_differences(own, other)[1]
+
+
+def allowed_differences(own, other):
+    return setting_differences(own, other)[2]
+
 
 SHIPPED = {
     "ppo_trainer": (),

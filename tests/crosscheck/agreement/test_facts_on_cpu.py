@@ -23,16 +23,9 @@ from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerFast
 
 from recipe.crosscheck.make_data import write
 from verl.crosscheck.agreement.compare import NOT_KNOWN, fact_differences, not_known
-from verl.crosscheck.agreement.facts import (
-    collect_facts,
-    data_facts,
-    file_facts,
-    model_facts,
-    optimiser_facts,
-    sampling_facts,
-    tokenizer_facts,
-)
-from verl.crosscheck.agreement.facts_model import SAMPLED_TENSORS
+from verl.crosscheck.agreement.facts import collect_facts, file_facts, optimiser_facts, sampling_facts
+from verl.crosscheck.agreement.facts_data import data_facts
+from verl.crosscheck.agreement.facts_model import SAMPLED_TENSORS, model_facts, tokenizer_facts
 from verl.crosscheck.identity import Prompts, digest
 from verl.crosscheck.reasons import ReasonCode, because
 from verl.trainer.ppo.ray_trainer import RayPPOTrainer

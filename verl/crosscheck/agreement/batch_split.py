@@ -1,9 +1,9 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether two runs share out the rows of an update so that both do the same update.
+"""How a run splits the rows of an update over ranks and mini-batches, and whether two runs then do the same update.
 
-Data-parallel ranks take equal parts of the batch, and each rank cuts its own part into mini-batches. So with several
-mini-batches a step, which rows are in one depends on how many ranks there are; with one, it is all rows whatever the
+Data-parallel ranks take equal parts of the batch, and each rank cuts its own part into mini-batches. With several
+mini-batches a step, the rows of one therefore depend on the number of ranks. A single one holds all rows in every
 layout. Called by the agreement check on configurations and by the comparison on evidence; pure.
 """
 
@@ -22,23 +22,23 @@ ACTOR = "actor_rollout_ref.actor"
 
 @dataclass(frozen=True)
 class BatchSplit:
-    """How a run shares out the rows of an update. None is not known."""
+    """How a run splits the rows of an update. None means not known."""
 
     ranks: int | None
     """Data-parallel ranks of the actor."""
     mini_batches: int | None
-    """In a step, each of them one step of the optimizer."""
+    """Mini-batches in a step, each of them one step of the optimizer."""
     mean_by_rank: bool
     """Whether each rank takes the mean over its own tokens, so that a token of a short part weighs more."""
     critic_mini_batches: int | None = None
-    """Likewise of the critic; None also without one."""
+    """The same of the critic; None also without a critic."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
     def from_json(cls, value: Any) -> BatchSplit | None:
-        """What of `to_json` can be read; None if nothing can."""
+        """Return what of `to_json` can be read; None if nothing can."""
         if not isinstance(value, Mapping):
             return None
         names = ("ranks", "mini_batches", "critic_mini_batches")
@@ -47,7 +47,7 @@ class BatchSplit:
 
 
 def batch_split_of(flat: Mapping[str, Any]) -> BatchSplit:
-    """Of a flat configuration."""
+    """Return the batch split of a flat configuration."""
     return BatchSplit(
         ranks=_ranks(flat),
         mini_batches=_mini_batches(flat, ACTOR),
@@ -91,7 +91,7 @@ def why_other_updates(own: BatchSplit, other: BatchSplit) -> Reason | None:
 
 
 def _ranks(flat: Mapping[str, Any]) -> int | None:
-    """Data-parallel ranks of the actor."""
+    """Return the data-parallel ranks of the actor."""
     if flat.get(f"{ACTOR}.strategy") == "megatron":
         names = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
         sharing = [flat.get(f"{ACTOR}.megatron.{name}", 1) for name in names]
@@ -103,7 +103,7 @@ def _ranks(flat: Mapping[str, Any]) -> int | None:
 
 
 def _sequence_parallel(flat: Mapping[str, Any]) -> Any:
-    """Legacy workers read the actor's own key; the new ones their engine's, into which upstream copies that one."""
+    """Return its size. Legacy workers read the actor's key; new ones their engine's, to which upstream copies it."""
     sizes = [flat.get(f"{ACTOR}.ulysses_sequence_parallel_size", 1)]
     if new_workers(flat):
         sizes.append(flat.get(f"{ACTOR}.fsdp_config.ulysses_sequence_parallel_size", 1))

@@ -1,8 +1,8 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether two runs are set up to compute the same thing: their resolved configurations and their facts, side by side.
+"""Compares the resolved configurations and the facts of two runs: are they set up to compute the same thing?
 
-A configuration is what `verl.crosscheck.redaction` left of it, facts are what `facts` found out; both are plain JSON.
+A configuration is what `verl.crosscheck.redaction` left of it; facts are what `facts` found out. Both are plain JSON.
 `table` lists the keys that may differ. What was not compared is reported, never taken for equal.
 Called before the first exchange; knows nothing of files, Ray or Hydra.
 """
@@ -77,7 +77,7 @@ class Allowed:
 
 
 def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Values of a nested configuration by dotted key. Lists are values; an empty section holds no setting."""
+    """Return a nested configuration's values by dotted key. Lists are values; an empty section holds no setting."""
     return dict(_leaves(config, ""))
 
 
@@ -89,28 +89,15 @@ def _leaves(section: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]
             yield f"{prefix}{name}", value
 
 
-def differences(own: Mapping[str, Any], other: Mapping[str, Any], *, resumed: bool = False) -> list[Difference]:
-    """All keys of two configurations that must agree and do not, sorted.
+def setting_differences(
+    own: Mapping[str, Any], other: Mapping[str, Any], *, resumed: bool = False
+) -> tuple[list[Difference], list[NotCompared], list[Allowed]]:
+    """Return the keys of two configurations that must agree and do not; those of which a value was left out because it
+    could be a secret; and those that differ and may. All sorted.
 
     Args:
         resumed: whether one of the runs goes on from a checkpoint.
     """
-    return _judged(own, other, resumed)[0]
-
-
-def not_compared(own: Mapping[str, Any], other: Mapping[str, Any], *, resumed: bool = False) -> list[NotCompared]:
-    """All keys that must agree but of which a value was left out because it could be a secret, sorted."""
-    return _judged(own, other, resumed)[1]
-
-
-def allowed_differences(own: Mapping[str, Any], other: Mapping[str, Any], *, resumed: bool = False) -> list[Allowed]:
-    """All keys that differ and may, sorted."""
-    return _judged(own, other, resumed)[2]
-
-
-def _judged(
-    own: Mapping[str, Any], other: Mapping[str, Any], resumed: bool
-) -> tuple[list[Difference], list[NotCompared], list[Allowed]]:
     mine, theirs = flatten(own), flatten(other)
     situation = Situation.of(mine, theirs, resumed=resumed)
     wrong: list[Difference] = []
@@ -139,7 +126,7 @@ def _meant(key: str, value: Any) -> Any:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Equal in value: 1 is 1.0, True is not 1."""
+    """Return whether two values are equal: 1 is 1.0, True is not 1."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, list) and isinstance(other, list):
@@ -150,7 +137,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def fact_differences(own: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[list[Difference], list[NotCompared]]:
-    """Facts that differ, and facts that could not be compared since a run does not know them; both sorted."""
+    """Return facts that differ, and facts that could not be compared since a run does not know them; both sorted."""
     wrong: list[Difference] = []
     unknown: list[NotCompared] = []
     for found in _facts(own, other, ""):
@@ -198,7 +185,7 @@ def not_known(reason: Reason) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What comes of laying two runs side by side.
+    """How two runs compare.
 
     Args:
         differences: Settings that must agree and do not.
@@ -218,18 +205,18 @@ class Comparison:
         return not self.differences and not self.fact_differences
 
     def overrides(self) -> list[str]:
-        """Hydra overrides that give this run the other run's settings; not quoted for a shell."""
+        """Return Hydra overrides that give this run the other run's settings; not quoted for a shell."""
         given = [each for each in self.differences if each.other is not NOT_SET]
         taken = [each.key for each in self.differences if each.other is NOT_SET]
         replaced = tuple(f"{each.key}." for each in given)
-        # Taking away comes first: what is set in its place can be a section where a value was.
+        # Removals come first: the other run may have a section where this one has a value.
         return [
             *(removal(key) for key in taken if not key.startswith(replaced)),
             *(assignment(each.key, each.other, known=each.own is not NOT_SET) for each in given),
         ]
 
     def report(self, own_name: str, other_name: str) -> str:
-        """Everything that differs, as plain text: a table with both values beside each other, then what to type."""
+        """Return everything that differs as plain text: a table with the values of both runs, then what to type."""
         parts = [_table("setting", self.differences, own_name, other_name)]
         if self.differences:
             flags = " \\\n  ".join(map(shlex.quote, self.overrides()))
@@ -248,7 +235,7 @@ class Comparison:
         return "\n\n".join(filter(None, parts))
 
     def not_compared_lines(self) -> list[str]:
-        """What is not known to agree, with the reasons; empty if everything was compared."""
+        """Return what is not known to agree, with the reasons; empty if everything was compared."""
         by_reason = sorted(self.not_compared, key=lambda each: (str(each.reason), each.key))
         lines = [
             f"  {', '.join(each.key for each in group)}: {reason}"
@@ -261,15 +248,14 @@ MOST_FACTS = 12
 """How many facts that differ are shown: of a model's tensors there may be thousands."""
 
 LENGTH_OF_THE_RUN = frozenset({"trainer.total_training_steps", "trainer.total_epochs"})
-"""How long a run is to last. It decides what is computed in a step only by way of a schedule."""
+"""How long a run is to last. A step depends on it only if a schedule does."""
 
 
 def without_length(comparison: Comparison, config: Mapping[str, Any]) -> Comparison:
-    """A comparison with a run that is over: that one may have been meant to last longer, unless a schedule says that
-    each step depends on it.
+    """Return a comparison with a run that has ended, without the length of the run, unless a schedule depends on it.
 
     Args:
-        config: of the run that is to go on.
+        config: of the run that goes on.
     """
     if _depends_on_length(flatten(config)):
         return comparison
@@ -278,7 +264,7 @@ def without_length(comparison: Comparison, config: Mapping[str, Any]) -> Compari
 
 
 def _depends_on_length(flat: Mapping[str, Any]) -> bool:
-    """Whether a learning rate follows from how long the run is to last: by a schedule, or by a share that warms up."""
+    """Return whether a learning rate depends on the length of the run: by a schedule, or by the share that warms up."""
     for key, value in flat.items():
         if key.endswith(("lr_scheduler_type", "lr_decay_style", "warmup_style")) and value not in ("constant", None):
             return True
@@ -297,18 +283,18 @@ def compare(
     *,
     resumed: bool = False,
 ) -> Comparison:
-    """Lay two runs side by side.
+    """Compare two runs.
 
     Args:
         resumed: whether one of the runs goes on from a checkpoint.
     """
-    settings, hidden, allowed = _judged(own_config, other_config, resumed)
+    settings, hidden, allowed = setting_differences(own_config, other_config, resumed=resumed)
     facts, unknown = fact_differences(own_facts, other_facts)
     return Comparison(tuple(settings), tuple(facts), (*hidden, *unknown), tuple(allowed))
 
 
 def require_agreement(comparison: Comparison, own_name: str, other_name: str, *, strict: bool) -> str:
-    """Return what is worth a warning, "" if nothing is: differences if not `strict`, and what was not compared.
+    """Return what to warn of, "" if nothing: differences if not `strict`, and what was not compared.
 
     Raises:
         AgreementError: `strict`, and something differs that must not; shows all of it, and what to type.
@@ -329,7 +315,7 @@ def require_agreement(comparison: Comparison, own_name: str, other_name: str, *,
 
 
 def _table(title: str, rows: Iterable[Difference], own_name: str, other_name: str) -> str:
-    """Rows with aligned columns, "" if there are none."""
+    """Return rows with aligned columns, "" if there are none."""
     cells = [(each.key, *_shown(each.own, each.other)) for each in rows]
     if not cells:
         return ""
@@ -339,7 +325,7 @@ def _table(title: str, rows: Iterable[Difference], own_name: str, other_name: st
 
 
 def _shown(own: Any, other: Any) -> tuple[str, str]:
-    """Both values as text of at most `VALUE_CHARS`; of long ones the part where they begin to differ."""
+    """Return both values as text of at most `VALUE_CHARS`; of long ones the part where they begin to differ."""
     texts = _as_text(own), _as_text(other)
     if max(map(len, texts)) <= VALUE_CHARS:
         return texts
@@ -350,7 +336,7 @@ def _shown(own: Any, other: Any) -> tuple[str, str]:
 
 
 def _cut(text: str, start: int) -> str:
-    """`VALUE_CHARS` of `text` from `start`, with dots where something is missing."""
+    """Return `VALUE_CHARS` of `text` from `start`, with dots where something is missing."""
     shown = text[start : start + VALUE_CHARS]
     if start:
         shown = f"...{shown[3:]}"

@@ -1,7 +1,7 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a run's configuration only points at, as plain JSON that two runs can compare: model, tokenizer, data, and what
-settings with other names in other back ends amount to.
+"""Facts of a run as plain JSON that two runs can compare: model, tokenizer, data, files, and what settings mean that
+back ends name differently.
 
 Called once in the trainer's process, before the first exchange. A fact that cannot be had is `{"not_known": reason}`.
 Compared by `verl.crosscheck.agreement.compare.fact_differences`.
@@ -20,16 +20,6 @@ from verl.crosscheck.agreement.facts_model import config_of_folder, model_facts,
 from verl.crosscheck.agreement.table import has_critic
 from verl.crosscheck.reasons import ReasonCode, because, free_text
 
-__all__ = [
-    "collect_facts",
-    "data_facts",
-    "file_facts",
-    "model_facts",
-    "optimiser_facts",
-    "sampling_facts",
-    "tokenizer_facts",
-]
-
 FILE_KEYS = (
     "critic.model.path",
     "actor_rollout_ref.model.lora_adapter_path",
@@ -47,13 +37,13 @@ FILE_KEYS = (
 """Keys that name a file or folder whose content takes part in a step."""
 
 _ADAMW = frozenset({"adam", "adamw"})
-"""Megatron's word, and that of the others, for Adam with decoupled weight decay."""
+"""Names of Adam with decoupled weight decay: Megatron's, and that of the others."""
 
 
 def collect_facts(trainer: Any) -> dict[str, Any]:
-    """All facts of a trainer that has its data loaders, such as upstream's `RayPPOTrainer` before `fit`.
+    """Return all facts of a trainer that has its data loaders, such as upstream's `RayPPOTrainer` before `fit`.
 
-    Never raises, and leaves the run as it is: the order of the rows to come, and every random state.
+    Never raises. Changes neither the order of the rows to come nor any random state.
     """
     config = _known(lambda: _plain(trainer.config))
     if NOT_KNOWN in config:
@@ -78,7 +68,7 @@ def collect_facts(trainer: Any) -> dict[str, Any]:
 
 
 def sampling_facts(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What a resolved configuration makes 0.7.1's agent loop ask of the engine, for training and for validation."""
+    """Return what 0.7.1's agent loop asks of the engine under a resolved configuration, in training and validation."""
     flat = flatten(config)
     rollout = "actor_rollout_ref.rollout"
     engine = flat[f"{rollout}.name"]
@@ -104,7 +94,7 @@ def _logprobs_mode(flat: Mapping[str, Any], rollout: str, engine: str) -> Any:
 
 
 def optimiser_facts(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Optimiser, schedule and gradient clipping of actor and critic, which each back end spells in its own way."""
+    """Return optimiser, schedule and gradient clipping of actor and critic, which each back end names differently."""
     flat = flatten(config)
     sections = {"actor": "actor_rollout_ref.actor", **({"critic": "critic"} if has_critic(flat) else {})}
     return {name: _optimiser(flat, section) for name, section in sections.items()}
@@ -125,7 +115,7 @@ def _optimiser(flat: Mapping[str, Any], section: str) -> dict[str, Any]:
 
 
 def _schedule(backend: str, optim: Mapping[str, Any]) -> dict[str, Any]:
-    """Shape of the learning rate over the run, and the rate it ends at if that depends on it."""
+    """Return the shape of the learning rate over the run, and the last rate unless the shape is constant."""
     if backend == "fsdp":
         shape, floor = (
             optim.get("warmup_style") or optim["lr_scheduler_type"],
@@ -141,9 +131,9 @@ def _schedule(backend: str, optim: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def file_facts(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Content of the files that `FILE_KEYS` name, by key: a digest of a file, the configuration of a model's folder.
+    """Return the content of the files that `FILE_KEYS` name, by key: a digest of a file, the configuration of a folder.
 
-    Only the file itself is looked at, not what it imports.
+    Only the file itself is read, not what it imports.
     """
     flat = flatten(config)
     keys = [key for key in FILE_KEYS if key in flat and (has_critic(flat) or not key.startswith("critic."))]
@@ -162,7 +152,7 @@ def _content(named: str | None) -> Any:
 
 
 def _plain(config: Any) -> dict[str, Any]:
-    """A configuration, OmegaConf's or a mapping, as nested dicts with everything resolved."""
+    """Return a configuration, OmegaConf's or a mapping, as nested dicts with everything resolved."""
     from omegaconf import OmegaConf
 
     plain = OmegaConf.to_container(config, resolve=True) if OmegaConf.is_config(config) else config
@@ -170,7 +160,7 @@ def _plain(config: Any) -> dict[str, Any]:
 
 
 def _section(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """The section at a dotted key; empty if there is none."""
+    """Return the section at a dotted key; empty if there is none."""
     for name in key.split("."):
         found = config.get(name)
         config = found if isinstance(found, Mapping) else {}
@@ -178,7 +168,7 @@ def _section(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 
 def _known(look: Callable[[], Any]) -> Any:
-    """What `look` finds, or why it finds nothing."""
+    """Return what `look` finds, or why it finds nothing."""
     try:
         return look()
     except Exception as e:

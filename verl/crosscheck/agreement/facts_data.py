@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Facts of the data: how many rows, and which come first. Called by `verl.crosscheck.agreement.facts`.
 
-The order is looked up in a twin of the sampler with a twin of its random state, so that the run's own order stays as
-it is; of a sampler that no twin can be made of, the order is not known. Rows are read by column from the table behind
-the dataset, without images, and without what a dataset does to a row on its way to the trainer.
+The order is drawn from a copy of the sampler with a copy of its random state, so that the run's own order stays as it
+is. Of a sampler that cannot be copied, the order is not known. Rows are read by column from the table behind the
+dataset, without images, and before the dataset's own processing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ VALIDATION_ROWS = 256
 
 
 def data_facts(train_dataset: Any, val_dataset: Any, sampler: Any, batch_size: int) -> dict[str, Any]:
-    """Rows of both datasets, and digests of those that come first.
+    """Return the numbers of rows of both datasets, and digests of those that come first.
 
     Args:
         train_dataset, val_dataset: Datasets with a `dataframe`, as upstream's `RLHFDataset` has.
@@ -40,15 +40,15 @@ def data_facts(train_dataset: Any, val_dataset: Any, sampler: Any, batch_size: i
 
 
 def _first_batches(dataset: Any, sampler: Any, batch_size: int) -> dict[str, Any]:
-    """How rows are drawn, and the content of the first `BATCHES` of a run from the start."""
-    twin, kind = _twin(sampler)
+    """Return how rows are drawn, and the content of the first `BATCHES` of a run from the start."""
+    copied, kind = _copied(sampler)
     if isinstance(kind, Reason):
         return {"order": not_known(kind)}
-    return {"sampler": kind, **_content(dataset, list(islice(iter(twin), BATCHES * batch_size)), batch_size)}
+    return {"sampler": kind, **_content(dataset, list(islice(iter(copied), BATCHES * batch_size)), batch_size)}
 
 
-def _twin(sampler: Any) -> tuple[Any, str | Reason]:
-    """A sampler that draws what `sampler` will draw, and its kind; or None, and why there is none."""
+def _copied(sampler: Any) -> tuple[Any, str | Reason]:
+    """Return a sampler that draws what `sampler` will draw, and its kind; or None, and why there is none."""
     import torch
     from torch.utils import data
     from torchdata.stateful_dataloader.sampler import RandomSampler
@@ -61,15 +61,15 @@ def _twin(sampler: Any) -> tuple[Any, str | Reason]:
         return None, because(ReasonCode.GLOBAL_RANDOM_STATE)
     generator = torch.Generator(device=sampler.generator.device)
     generator.set_state(sampler.generator.get_state())
-    twin = copy.copy(sampler)
-    twin.generator = generator
+    copied = copy.copy(sampler)
+    copied.generator = generator
     default_seed = torch.Generator().initial_seed()
     seed = sampler.generator.initial_seed()
-    return twin, "shuffled, " + ("no seed set: PyTorch's default one" if seed == default_seed else f"seed {seed}")
+    return copied, "shuffled, " + ("no seed set: PyTorch's default one" if seed == default_seed else f"seed {seed}")
 
 
 def _content(dataset: Any, rows: Sequence[int], batch_size: int) -> dict[str, Any]:
-    """Digests of the `rows`: prompts batch by batch, the same without order, and what rewards are computed from."""
+    """Return digests of the `rows`: prompts batch by batch, the same without order, and what rewards depend on."""
     table: Any = getattr(dataset, "dataframe", None)
     prompt_key = getattr(dataset, "prompt_key", None)
     if not hasattr(table, "select_columns") or prompt_key is None:

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which keys of two runs' configurations may differ, and why. All others must agree, unknown ones too.
 
-The question behind each line: would two healthy runs that differ in this key alone still do the same arithmetic on the
-same rows, but for rounding? Then it may differ. Called by `compare`; data and matching, nothing else.
+A key may differ if two healthy runs that differ in it alone do the same arithmetic on the same rows, except for
+rounding. Called by `compare`; data and matching, nothing else.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _part(part: str) -> str:
 
 @dataclass(frozen=True)
 class Situation:
-    """What is known of a pair of runs, as far as rules depend on it."""
+    """What is known of a pair of runs, for the scopes of rules."""
 
     other_backend: bool
     resumed: bool
@@ -70,7 +70,7 @@ class Situation:
 
     @classmethod
     def of(cls, own: Mapping[str, Any], other: Mapping[str, Any], *, resumed: bool) -> Situation:
-        """From two flat configurations."""
+        """Return the situation of two flat configurations."""
         return cls(
             other_backend=_backends(own) != _backends(other),
             resumed=resumed,
@@ -90,31 +90,33 @@ class Situation:
 
 
 def _backends(flat: Mapping[str, Any]) -> tuple[str, ...]:
-    """Training back ends of actor and critic; FSDP and FSDP2 are configured by the same keys."""
+    """Return the training back ends of actor and critic; FSDP and FSDP2 are configured by the same keys."""
     names = (str(flat.get(key)) for key in ("actor_rollout_ref.actor.strategy", "critic.strategy"))
     return tuple("fsdp" if name == "fsdp2" else name for name in names)
 
 
 def new_workers(flat: Mapping[str, Any]) -> bool:
-    """Whether upstream's new workers train."""
+    """Return whether upstream's new workers train."""
     return bool(flat.get("trainer.use_legacy_worker_impl") == "disable")
 
 
 def splits_evenly(flat: Mapping[str, Any]) -> bool:
-    """Whether the actor's loss does not depend on how a mini-batch is split. 0.7.1's legacy actor takes the mean over
-    tokens in each portion and then the mean of those, which weighs the tokens of a short portion more; the new workers
-    count the tokens of all portions first."""
+    """Return whether the actor's loss is the same however a mini-batch is split into micro-batches and over ranks.
+
+    0.7.1's legacy actor takes the mean over the tokens of each micro-batch and then the mean of those, which weighs the
+    tokens of a short one more. The new workers count the tokens of all micro-batches first.
+    """
     return new_workers(flat) or flat.get("actor_rollout_ref.actor.loss_agg_mode", "token-mean") != "token-mean"
 
 
 def has_critic(flat: Mapping[str, Any]) -> bool:
-    """As upstream decides it; true if in doubt."""
+    """Return whether the run has a critic, as upstream decides it; true if in doubt."""
     enabled = flat.get("critic.enable")
     return flat.get("algorithm.adv_estimator", "gae") == "gae" if enabled is None else bool(enabled)
 
 
 def allowing_rule(key: str, situation: Situation, *, one_sided: bool) -> Rule | None:
-    """The first rule of the table by which `key` may differ; None if it must agree.
+    """Return the first rule of the table by which `key` may differ; None if it must agree.
 
     Args:
         one_sided: Whether only one of the two runs has the key.
@@ -157,7 +159,7 @@ TABLE: tuple[Rule, ...] = (
         "critic.optim.total_training_steps",
     ),
     *_may_differ(ReasonCode.CLASS_NAME, "**._target_"),
-    # Layout: the same sums, on other devices or in other portions
+    # Layout: the same sums, on other devices or split differently
     *_may_differ(
         ReasonCode.PARALLEL_LAYOUT,
         "**.*parallel_size",
@@ -353,5 +355,5 @@ UNSET_MEANS: tuple[tuple[Rule, Any], ...] = tuple(
 
 
 def meaning_of_unset(key: str) -> tuple[Any, ...]:
-    """The value, as the only item, that a run without `key` has; empty if not known."""
+    """Return the value, as the only item, that a run without `key` has; empty if not known."""
     return next(((value,) for rule, value in UNSET_MEANS if rule.matches(key)), ())

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from verl.crosscheck.agreement.facts import collect_facts
-from verl.crosscheck.agreement.facts_adapters import adapter_facts, critic_adapter_facts, trains_adapters
+from verl.crosscheck.agreement.facts_model import adapter_facts, critic_adapter_facts, trains_adapters
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.console import MARK, failure_told, say
 from verl.crosscheck.errors import CrossCheckError, DamagedError, PublishError

@@ -11,9 +11,9 @@ from peft import LoraConfig, get_peft_model
 from rollout_fixtures import make_config
 from tiny_models import tiny_qwen2
 
-from verl.crosscheck.agreement import facts_adapters
+from verl.crosscheck.agreement import facts_model
 from verl.crosscheck.agreement.compare import Comparison, fact_differences, not_known
-from verl.crosscheck.agreement.facts_adapters import adapter_facts, critic_adapter_facts, trains_adapters
+from verl.crosscheck.agreement.facts_model import adapter_facts, critic_adapter_facts, trains_adapters
 from verl.crosscheck.errors import CrossCheckError
 from verl.crosscheck.reasons import ReasonCode, because, free_text
 from verl.crosscheck.run import live
@@ -44,7 +44,7 @@ def actor(seed, dtype=torch.float32):
 
 @pytest.fixture(autouse=True)
 def in_this_process(monkeypatch):
-    monkeypatch.setattr(facts_adapters, "ask_all", lambda group, function, *args: [function(group, *args)])
+    monkeypatch.setattr(facts_model, "ask_all", lambda group, function, *args: [function(group, *args)])
 
 
 def differing(one, other):
@@ -86,7 +86,7 @@ def test_workers_that_cannot_say_it(monkeypatch):
     def fails(*_):
         raise CrossCheckError("rank 0: not possible with LoRA of Megatron")
 
-    monkeypatch.setattr(facts_adapters, "ask_all", fails)
+    monkeypatch.setattr(facts_model, "ask_all", fails)
     assert adapter_facts(None, 0) == not_known(free_text("rank 0: not possible with LoRA of Megatron"))
 
 
