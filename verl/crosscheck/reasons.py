@@ -3,8 +3,9 @@
 """Reasons: why something was not recorded or not compared, where something differs, why a setting may differ.
 
 A reason is a code with parameters. Evidence, comparisons and verdicts carry it; only what is shown to people is a
-sentence. Each code has its English sentence here, since the log needs it; `report.texts.zh` has the Chinese ones, and a
-test proves that both know every code with the same parameters. A new reason is one line here and one line there.
+sentence. Each code has its English sentence here, since the log needs it; `report.texts.zh_reasons` has the Chinese
+ones, and a test proves that both know every code with the same parameters. A new reason is one line here and one
+line there.
 
 On disk a reason is `{"code": ..., "params": {...}, "text": ...}`. `text` is the English sentence, for people who read
 the file and for readers of another version that do not know the code. Files of 0.1.0 hold the sentence alone, see

@@ -31,7 +31,7 @@ def compare_step(sampler: StepEvidence, taker: StepEvidence, limits: Thresholds)
     Args:
         sampler: evidence of the run in mode `ckpt`, whose engine generated.
         taker: evidence of the run in mode `rollout`, of the same step.
-        limits: see `limits.limits_for`.
+        limits: see `thresholds.limits_for`.
 
     Raises:
         ValueError: the two are of different steps.

@@ -61,7 +61,7 @@ class Card(Document, frozen=True):
     """The identity of a run. Written once, before any other file of the run is visible.
 
     Args:
-        process: identity of its main program on its host: pid, start, boot and pid namespace; see `processes`.
+        process: identity of its main program on its host: pid, start, boot and pid namespace; see `liveness`.
         started: wall-clock time of its host, for people; never compared.
         others_before: number of the last run of the other mode in the session that was over when this one began; this
             run waits for a later one. 0 if there was none.
