@@ -4,6 +4,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -80,8 +81,6 @@ def test_numbers_that_json_lacks():
 
 
 def test_no_first_step():
-    from dataclasses import replace
-
     none = replace(VERDICT, first_step=None)
     assert from_json(to_json(none)).first_step is None
 
@@ -141,6 +140,19 @@ def test_what_is_not_a_verdict_is_refused():
         from_json(data)
     with pytest.raises(DamagedError, match="kind is 'list', expected step_comparison or verdict"):
         from_json([])
+
+
+def test_a_verdict_has_the_words_of_0_1_0_too():
+    phases = {"rollout": {"confidence": "medium"}, "training_update": {"confidence": "high"}}
+    data = to_json(replace(VERDICT, confidence=Confidence.MEDIUM, details={"phases": phases, "more": 1}))
+    assert (data["confidence"], data["sureness"]) == ("medium", "fair")
+    assert data["details"] == {
+        "more": 1,
+        "phases": {
+            "rollout": {"confidence": "medium", "sureness": "fair"},
+            "training_update": {"confidence": "high", "sureness": "high"},
+        },
+    }
 
 
 def test_a_verdict_of_0_1_0_is_read():

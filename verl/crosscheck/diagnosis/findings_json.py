@@ -209,7 +209,6 @@ def _comparison_record(found: StepComparison) -> ComparisonRecord:
 
 
 def _verdict_record(found: Verdict) -> VerdictRecord:
-    word: Any = _OLD_WORDS.get(found.confidence, found.confidence.value)
     return VerdictRecord(
         phase=found.phase,
         first_step=found.first_step,
@@ -221,11 +220,26 @@ def _verdict_record(found: Verdict) -> VerdictRecord:
         ),
         not_compared={name: str(why) for name, why in found.not_compared.items()},
         next_actions=found.next_actions,
-        details=dict(found.details),
+        details=_with_old_words(found.details),
         confidence=found.confidence,
-        sureness=word,
+        sureness=_old_word(found.confidence),
         not_compared_reasons={name: _code(why) for name, why in found.not_compared.items()},
     )
+
+
+def _old_word(confidence: Confidence) -> Any:
+    return _OLD_WORDS.get(confidence, confidence.value)
+
+
+def _with_old_words(details: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the details of a verdict with `sureness` beside the confidence of each phase, for readers of 0.1.0."""
+    if "phases" not in details:
+        return dict(details)
+    phases = {
+        name: {**phase, "sureness": _old_word(Confidence(phase["confidence"]))} if "confidence" in phase else phase
+        for name, phase in details["phases"].items()
+    }
+    return {**details, "phases": phases}
 
 
 def _finding_record(found: Finding) -> FindingRecord:
