@@ -5,6 +5,7 @@ recorded rollout is loaded, and what the trainer's own checkpoints and metrics g
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     import torch
 
 
-class Exchange(NoHooks):
+class Exchange(NoHooks, ABC):
     """One run's part in a cross-check. The trainer calls the places of `NoHooks`; `ShareDataTest` calls the rest.
 
     Args:
@@ -116,18 +117,19 @@ class Exchange(NoHooks):
 
     # ---------------------------------------------------------------- what a kind of exchange says itself
 
+    @abstractmethod
     def rollouts(self) -> RolloutSource | None:
         """Return what stands in front of the rollout manager; None leaves the manager alone."""
-        raise NotImplementedError
 
+    @abstractmethod
     def recorded(self, index: int) -> CallKey | None:
         """Return what the session's rollout of an index answers; None if there is none yet."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _exchange_ckpt(
         self, index: int, actor: ActorFiles, about: dict[str, Any], observed: Callable[[], ActorUpdate] | None
     ) -> None:
-        raise NotImplementedError
+        """Publish the checkpoint of update `index`, or load it. Arguments as of `exchange_actor`."""
 
     # ---------------------------------------------------------------- rollouts
 
