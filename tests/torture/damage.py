@@ -33,8 +33,8 @@ from verl.crosscheck.exchange.documents import MAX_SIZE_BYTES, Document
 from verl.crosscheck.exchange.layout import CHECKPOINT_MARK, MANIFEST, SESSION, RunNames
 from verl.crosscheck.exchange.manifest import Manifest, read_checked
 from verl.crosscheck.exchange.publish import publish_document, publish_folder
-from verl.crosscheck.exchange.session import cards, claim
-from verl.crosscheck.exchange.session.cards import Card, End, EndState, Progress, Start
+from verl.crosscheck.exchange.session import claim, run_files
+from verl.crosscheck.exchange.session.run_files import Card, End, EndState, Progress, Start
 from verl.crosscheck.run import resuming
 from verl.crosscheck.run.acceptance import require_same_update
 from verl.crosscheck.run.indexing import CallIndex
@@ -100,17 +100,17 @@ def _run_files(folder: Path) -> list[Kind]:
         0,
         {"a": 1},
     )
-    cards.write_card(names, card)
-    cards.write_facts(names, {"model": {"layers": 2}})
-    cards.write_progress(names, Progress("training", 3, 3, 2, {"rollout": 3}, {"ckpt": 2}, 7, True, 1.5))
-    cards.write_end(names, End(EndState.FAILED, "ValueError", "boom", 3, "training", 1.5))
+    run_files.write_card(names, card)
+    run_files.write_facts(names, {"model": {"layers": 2}})
+    run_files.write_progress(names, Progress("training", 3, 3, 2, {"rollout": 3}, {"ckpt": 2}, 7, True, 1.5))
+    run_files.write_end(names, End(EndState.FAILED, "ValueError", "boom", 3, "training", 1.5))
     return [
-        Kind("card", names.card, lambda: cards.read_card(names), names.card, Card, _card_damages()),
-        Kind("facts", names.facts, lambda: cards.read_facts(names), names.facts, cards.Facts),
+        Kind("card", names.card, lambda: run_files.read_card(names), names.card, Card, _card_damages()),
+        Kind("facts", names.facts, lambda: run_files.read_facts(names), names.facts, run_files.Facts),
         Kind(
             "progress",
             names.progress,
-            lambda: cards.read_progress(names),
+            lambda: run_files.read_progress(names),
             names.progress,
             Progress,
             _counts_damages(),
@@ -118,7 +118,7 @@ def _run_files(folder: Path) -> list[Kind]:
         Kind(
             "end",
             names.end,
-            lambda: cards.read_end(names),
+            lambda: run_files.read_end(names),
             names.end,
             End,
             {"unknown state": changed(state="asleep")},

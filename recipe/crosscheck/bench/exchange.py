@@ -47,10 +47,10 @@ from verl.crosscheck.exchange.layout import ArtefactKind, Layout
 from verl.crosscheck.exchange.manifest import read_checked
 from verl.crosscheck.exchange.publish import publish_folder
 from verl.crosscheck.exchange.record.record import Record, read_record, write_record
-from verl.crosscheck.exchange.session.cards import Card, Start
 from verl.crosscheck.exchange.session.liveness import beat, this_process
 from verl.crosscheck.exchange.session.own_run import open_run
 from verl.crosscheck.exchange.session.peer import Peer
+from verl.crosscheck.exchange.session.run_files import Card, Start
 from verl.crosscheck.exchange.session.wait import Wait
 from verl.crosscheck.run.rollouts import identify_call, load_rollout, save_rollout
 from verl.crosscheck.settings import HEARTBEAT_INTERVAL_S, ShareMode

@@ -29,7 +29,7 @@ from verl.crosscheck.errors import CrossCheckError
 from verl.crosscheck.evidence import files
 from verl.crosscheck.exchange import layout
 from verl.crosscheck.exchange.layout import Layout, RunNames
-from verl.crosscheck.exchange.session.cards import read_card
+from verl.crosscheck.exchange.session.run_files import read_card
 from verl.crosscheck.settings import ShareMode
 
 PROMPTS, SAMPLES = 64, 4

@@ -25,9 +25,9 @@ from verl.crosscheck.evidence.step import MASK, ROLLOUT, TRAIN, StepEvidence, Te
 from verl.crosscheck.exchange.layout import Layout
 from verl.crosscheck.exchange.publish import publish_file, publish_json
 from verl.crosscheck.exchange.record.record import Record, write_record
-from verl.crosscheck.exchange.session.cards import Card, Start
 from verl.crosscheck.exchange.session.liveness import this_process
 from verl.crosscheck.exchange.session.own_run import OwnRun, open_run
+from verl.crosscheck.exchange.session.run_files import Card, Start
 from verl.crosscheck.reasons import ReasonCode, because
 from verl.crosscheck.settings import Detail, ShareMode
 

@@ -17,10 +17,10 @@ from verl.crosscheck.clock import ManualClock
 from verl.crosscheck.exchange.layout import Layout
 from verl.crosscheck.exchange.publish import publish_file, publish_folder
 from verl.crosscheck.exchange.record.record import Record, write_record
-from verl.crosscheck.exchange.session import cards
-from verl.crosscheck.exchange.session.cards import Card, Start
+from verl.crosscheck.exchange.session import run_files
 from verl.crosscheck.exchange.session.liveness import beat, this_process
 from verl.crosscheck.exchange.session.own_run import OwnRun, open_run
+from verl.crosscheck.exchange.session.run_files import Card, Start
 
 VERSIONS = {"verl-crosscheck": "0.1.0", "torch": "2.9.0"}
 
@@ -135,6 +135,6 @@ def replaced_card():
 
     def replaced_card(run, **changes):
         run.slot.names.card.unlink()
-        cards.write_card(run.slot.names, replace(run.card, **changes))
+        run_files.write_card(run.slot.names, replace(run.card, **changes))
 
     return replaced_card

@@ -9,8 +9,8 @@ import shutil
 import pytest
 
 from verl.crosscheck.clock import ManualClock
-from verl.crosscheck.exchange.session.cards import Start
 from verl.crosscheck.exchange.session.liveness import beat
+from verl.crosscheck.exchange.session.run_files import Start
 from verl.crosscheck.inspection import run_state, status
 from verl.crosscheck.inspection.run_state import RunProbe, RunState
 

@@ -14,8 +14,8 @@ from verl.crosscheck.errors import DamagedError
 from verl.crosscheck.exchange.documents import MAX_SIZE_BYTES, Count, Document, Number, Seconds, read_document
 from verl.crosscheck.exchange.layout import RunNames
 from verl.crosscheck.exchange.publish import publish_document
-from verl.crosscheck.exchange.session import cards
-from verl.crosscheck.exchange.session.cards import Card, End, EndState, Progress, Start
+from verl.crosscheck.exchange.session import run_files
+from verl.crosscheck.exchange.session.run_files import Card, End, EndState, Progress, Start
 
 
 class Inner(msgspec.Struct, frozen=True):
@@ -188,14 +188,14 @@ def run(tmp_path):
 def test_each_file_of_a_run_comes_back(run):
     progress = Progress("training", 5, 6, 5, {"rollout": 6}, {"ckpt": 5}, 40, True, 1.5)
     end = End(EndState.FAILED, "RuntimeError", "line 1\nline 2", 5, "training", 2.5)
-    assert (cards.read_progress(run), cards.read_end(run), cards.read_facts(run)) == (None, None, None)
-    cards.write_card(run, CARD)
-    cards.write_progress(run, progress)
-    cards.write_facts(run, {"data": {"rows": 3}})
-    assert cards.write_end(run, end)
-    assert not cards.write_end(run, End(EndState.FINISHED))
-    assert (cards.read_card(run), cards.read_progress(run), cards.read_end(run)) == (CARD, progress, end)
-    assert cards.read_facts(run) == {"data": {"rows": 3}}
+    assert (run_files.read_progress(run), run_files.read_end(run), run_files.read_facts(run)) == (None, None, None)
+    run_files.write_card(run, CARD)
+    run_files.write_progress(run, progress)
+    run_files.write_facts(run, {"data": {"rows": 3}})
+    assert run_files.write_end(run, end)
+    assert not run_files.write_end(run, End(EndState.FINISHED))
+    assert (run_files.read_card(run), run_files.read_progress(run), run_files.read_end(run)) == (CARD, progress, end)
+    assert run_files.read_facts(run) == {"data": {"rows": 3}}
     assert sorted(path.name for path in run.folder.iterdir()) == [
         "card.json",
         "end.json",
@@ -213,22 +213,22 @@ def damaged(path, change):
 @pytest.mark.parametrize(
     ("name", "read_file", "change"),
     [
-        ("card", cards.read_card, lambda d: d.update(mode="both")),
-        ("card", cards.read_card, lambda d: d["start"].pop("calls")),
-        ("card", cards.read_card, lambda d: d["start"].update(global_step="3")),
-        ("card", cards.read_card, lambda d: d.update(world_size=None)),
-        ("card", cards.read_card, lambda d: d.pop("config")),
-        ("progress", cards.read_progress, lambda d: d["taken"].update(ckpt="all")),
-        ("progress", cards.read_progress, lambda d: d.update(phase=None)),
-        ("end", cards.read_end, lambda d: d.update(state="exploded")),
-        ("facts", cards.read_facts, lambda d: d.update(facts=[])),
+        ("card", run_files.read_card, lambda d: d.update(mode="both")),
+        ("card", run_files.read_card, lambda d: d["start"].pop("calls")),
+        ("card", run_files.read_card, lambda d: d["start"].update(global_step="3")),
+        ("card", run_files.read_card, lambda d: d.update(world_size=None)),
+        ("card", run_files.read_card, lambda d: d.pop("config")),
+        ("progress", run_files.read_progress, lambda d: d["taken"].update(ckpt="all")),
+        ("progress", run_files.read_progress, lambda d: d.update(phase=None)),
+        ("end", run_files.read_end, lambda d: d.update(state="exploded")),
+        ("facts", run_files.read_facts, lambda d: d.update(facts=[])),
     ],
 )
 def test_a_damaged_file_of_a_run_is_refused_with_its_path(run, name, read_file, change):
-    cards.write_card(run, CARD)
-    cards.write_progress(run, Progress("training", taken={"ckpt": 1}))
-    cards.write_end(run, End(EndState.FINISHED))
-    cards.write_facts(run, {})
+    run_files.write_card(run, CARD)
+    run_files.write_progress(run, Progress("training", taken={"ckpt": 1}))
+    run_files.write_end(run, End(EndState.FINISHED))
+    run_files.write_facts(run, {})
     path = getattr(run, name)
     damaged(path, change)
     with pytest.raises(DamagedError) as caught:

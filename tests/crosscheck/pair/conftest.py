@@ -37,7 +37,7 @@ from pathlib import Path
 
 from verl.crosscheck.clock import SystemClock
 from verl.crosscheck.errors import PeerFailedError
-from verl.crosscheck.exchange.session.cards import Card, Start
+from verl.crosscheck.exchange.session.run_files import Card, Start
 from verl.crosscheck.exchange.session.own_run import open_run
 from verl.crosscheck.exchange.session.liveness import this_process
 from verl.crosscheck.exchange.session.claim import current_session

@@ -20,7 +20,7 @@ from recipe.crosscheck.bench.synthetic import (
 )
 from verl.crosscheck.diagnosis.findings import Aspect, Confidence, Phase
 from verl.crosscheck.errors import DirectoryError, SettingsError
-from verl.crosscheck.exchange.session.cards import Start
+from verl.crosscheck.exchange.session.run_files import Start
 from verl.crosscheck.report import load
 from verl.crosscheck.report.load import ReportRequest, load_report
 

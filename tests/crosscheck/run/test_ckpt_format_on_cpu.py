@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from verl.crosscheck.errors import MismatchError
-from verl.crosscheck.exchange.session.cards import Card, Start
+from verl.crosscheck.exchange.session.run_files import Card, Start
 from verl.crosscheck.run.ckpt_format import choose, sharding_of, why_not_portable
 from verl.crosscheck.settings import CkptFormat
 

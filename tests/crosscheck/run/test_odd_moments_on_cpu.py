@@ -13,7 +13,7 @@ from verl.crosscheck.errors import DamagedError, DirectoryError, PeerFailedError
 from verl.crosscheck.exchange import artefacts, filesystem
 from verl.crosscheck.exchange.layout import RunNames
 from verl.crosscheck.exchange.publish import publish_folder, publish_json
-from verl.crosscheck.exchange.session import cards, claim
+from verl.crosscheck.exchange.session import claim, run_files
 from verl.utils.share_data import ShareDataTest
 
 
@@ -105,12 +105,12 @@ def test_a_taken_name_is_found_out_though_the_listing_does_not_show_it(tmp_path,
 def test_an_end_is_told_whatever_the_error_says(root):
     a, _ = side(root, "ckpt")
     a.end(ValueError("caf\udce9.parquet is no file"))
-    assert "caf?.parquet" in cards.read_end(names_of(root, "ckpt")).message
+    assert "caf?.parquet" in run_files.read_end(names_of(root, "ckpt")).message
 
 
 def test_a_pipe_in_the_place_of_a_heartbeat_is_no_sign_of_life(tmp_path):
     os.mkfifo(tmp_path / "heartbeat")
-    assert cards.read_heartbeat(RunNames(tmp_path)) == b""
+    assert run_files.read_pulse(RunNames(tmp_path).heartbeat) == b""
 
 
 def test_a_directory_on_its_way_out_is_said_to_be_gone(root):

@@ -8,8 +8,8 @@ import pytest
 from rollout_fixtures import FakeManager, make_config, make_prompts
 
 from verl.crosscheck.exchange import artefacts
-from verl.crosscheck.exchange.session import cards
-from verl.crosscheck.exchange.session.cards import Start
+from verl.crosscheck.exchange.session import run_files
+from verl.crosscheck.exchange.session.run_files import Start
 from verl.crosscheck.identity import CallKind
 from verl.crosscheck.run.indexing import CallIndex, CallKey, index_of_call
 from verl.utils.share_data import ShareDataTest
@@ -111,7 +111,7 @@ def test_what_is_published_just_before_an_end_is_not_missed(tmp_path, monkeypatc
 
         return reading
 
-    monkeypatch.setattr(cards, "read_progress", before(cards.read_progress))
-    monkeypatch.setattr(cards, "read_end", before(cards.read_end))
+    monkeypatch.setattr(run_files, "read_progress", before(run_files.read_progress))
+    monkeypatch.setattr(run_files, "read_end", before(run_files.read_end))
     b.share._exchange.partner.peer.require_hope("rollout", 0)
     b.generate()

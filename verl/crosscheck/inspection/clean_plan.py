@@ -20,7 +20,7 @@ from verl.crosscheck.exchange import filesystem, layout
 from verl.crosscheck.exchange.artefacts import session_of
 from verl.crosscheck.exchange.layout import WRITES, Layout
 from verl.crosscheck.exchange.publish import discard
-from verl.crosscheck.exchange.session import cards
+from verl.crosscheck.exchange.session import run_files
 from verl.crosscheck.exchange.session.claim import Session, current_session, is_live, read_session
 from verl.crosscheck.exchange.session.liveness import is_running
 from verl.crosscheck.exchange.session.peer import newest_run
@@ -101,7 +101,7 @@ def require_all_ended(root: Path, silence_s: float, clock: Clock, tell: Callable
         try:
             if not is_live(run, silence_s=silence_s, clock=clock, announce=tell):
                 continue
-            identity = cards.read_card(run).identity
+            identity = run_files.read_card(run).identity
         except (DamagedError, FileNotFoundError):  # no run that could write: each of its reports would fail
             continue
         raise SessionError(
@@ -235,7 +235,7 @@ def _session_refusal(folder: Path) -> str:
     for name in names_in(runs):
         names = layout.RunNames(runs / name)
         with suppress(DamagedError, OSError):
-            if cards.read_end(names) is None and is_running(cards.read_card(names).process):
+            if run_files.read_end(names) is None and is_running(run_files.read_card(names).process):
                 return f"its run {name} still lives on this host"
     return ""
 
@@ -244,9 +244,9 @@ def _living(session: Session | None) -> Iterator[str]:
     for mode in MODES if session else ():
         run = session.newest(mode) if session else None
         with suppress(DamagedError, OSError):
-            if run is None or cards.read_end(run) is not None:
+            if run is None or run_files.read_end(run) is not None:
                 continue
-            card = cards.read_card(run)
+            card = run_files.read_card(run)
             here = is_running(card.process)
             if here is not False:
                 yield f"{card.identity} {'lives' if here else 'may live on its host'}"

@@ -10,9 +10,9 @@ from pathlib import Path
 from verl.crosscheck.agreement.batch_split import batch_split_of, why_other_updates
 from verl.crosscheck.agreement.compare import flatten
 from verl.crosscheck.errors import CrossCheckError, MismatchError
-from verl.crosscheck.exchange.session import cards
-from verl.crosscheck.exchange.session.cards import Card
+from verl.crosscheck.exchange.session import run_files
 from verl.crosscheck.exchange.session.claim import current_session
+from verl.crosscheck.exchange.session.run_files import Card
 from verl.crosscheck.inspection.doctor_checks import Check, CheckResult
 from verl.crosscheck.run.ckpt_format import choose
 from verl.crosscheck.settings import MODES
@@ -45,4 +45,4 @@ def _pair(root: Path) -> tuple[Card, Card] | None:
     session = current_session(root)
     names = [None if session is None else session.newest(mode) for mode in MODES]
     ckpt, rollout = names
-    return None if ckpt is None or rollout is None else (cards.read_card(ckpt), cards.read_card(rollout))
+    return None if ckpt is None or rollout is None else (run_files.read_card(ckpt), run_files.read_card(rollout))

@@ -19,10 +19,10 @@ from typing import Any
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.errors import DamagedError
 from verl.crosscheck.exchange.layout import RunNames
-from verl.crosscheck.exchange.session import cards
-from verl.crosscheck.exchange.session.cards import Card, End, EndState, Progress
+from verl.crosscheck.exchange.session import run_files
 from verl.crosscheck.exchange.session.claim import Session
 from verl.crosscheck.exchange.session.liveness import is_running
+from verl.crosscheck.exchange.session.run_files import Card, End, EndState, Progress
 from verl.crosscheck.settings import HEARTBEAT_INTERVAL_S, ShareMode
 
 DEFAULT_SILENCE_S = 180.0
@@ -150,8 +150,8 @@ class RunProbe:
             return WatchedRun(mode), None
         number = int(names.folder.name.rpartition("_")[2])
         try:
-            card = cards.read_card(names)
-            progress, end = cards.read_progress(names), cards.read_end(names)
+            card = run_files.read_card(names)
+            progress, end = run_files.read_progress(names), run_files.read_end(names)
         except (DamagedError, OSError) as e:
             problem = str(e)
             return WatchedRun(mode, RunState.UNREADABLE, number=number, problem=problem), None
@@ -172,7 +172,7 @@ class RunProbe:
         return run.last_sign_s is None or run.last_sign_s > FRESH_S
 
     def _run(self, names: RunNames, number: int, card: Card, progress: Progress | None, end: End | None) -> WatchedRun:
-        seen = self._notice(names, (progress, end, cards.read_heartbeat(names)))
+        seen = self._notice(names, (progress, end, run_files.read_pulse(names.heartbeat)))
         if seen.changed:
             last_sign_s: float | None = self._clock.monotonic_s() - seen.since_s
         else:

@@ -17,7 +17,7 @@ from verl.crosscheck.errors import DirectoryError
 from verl.crosscheck.exchange import layout
 from verl.crosscheck.exchange.layout import ArtefactKind, Layout, RunNames
 from verl.crosscheck.exchange.manifest import read_checked
-from verl.crosscheck.exchange.session import cards
+from verl.crosscheck.exchange.session import run_files
 from verl.crosscheck.exchange.session.claim import read_session
 from verl.crosscheck.inspection.directory_contents import names_in
 from verl.crosscheck.settings import MODES
@@ -118,7 +118,7 @@ def checkpoint_facts(path: Path) -> CheckpointFacts:
 def run_facts(path: Path) -> RunFacts:
     """What a run wrote of itself. Raises DamagedError."""
     names = RunNames(path)
-    card, progress, end = cards.read_card(names), cards.read_progress(names), cards.read_end(names)
+    card, progress, end = run_files.read_card(names), run_files.read_progress(names), run_files.read_end(names)
     plain = msgspec.to_builtins(card)
     return RunFacts(
         path=str(path),
@@ -126,7 +126,7 @@ def run_facts(path: Path) -> RunFacts:
         card=plain,
         progress=msgspec.to_builtins(progress) if progress else None,
         end=msgspec.to_builtins(end) if end else None,
-        facts=cards.read_facts(names),
+        facts=run_files.read_facts(names),
     )
 
 

@@ -13,9 +13,9 @@ from verl.crosscheck.agreement.compare import NOT_SET, Comparison, Difference, c
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.errors import DamagedError, DirectoryError
 from verl.crosscheck.exchange.layout import Layout
-from verl.crosscheck.exchange.session import cards
-from verl.crosscheck.exchange.session.cards import Card
+from verl.crosscheck.exchange.session import run_files
 from verl.crosscheck.exchange.session.claim import Session, locate
+from verl.crosscheck.exchange.session.run_files import Card
 from verl.crosscheck.inspection.directory_contents import DirectoryContents, holdings
 from verl.crosscheck.inspection.run_state import RunProbe, RunState, WatchedRun
 from verl.crosscheck.inspection.summary import summary
@@ -169,7 +169,7 @@ def _session_facts(session: Session) -> SessionFacts:
 def _facts(session: Session, mode: ShareMode) -> dict[str, Any] | None:
     names = session.newest(mode)
     try:
-        return cards.read_facts(names) if names else None
+        return run_files.read_facts(names) if names else None
     except (DamagedError, OSError):
         return None
 

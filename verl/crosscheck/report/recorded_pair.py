@@ -18,9 +18,9 @@ from verl.crosscheck.errors import CrossCheckError, DamagedError
 from verl.crosscheck.exchange import filesystem, layout
 from verl.crosscheck.exchange.directory import require_own_file
 from verl.crosscheck.exchange.layout import OTHER, ArtefactKind, Layout, RunNames
-from verl.crosscheck.exchange.session import cards
-from verl.crosscheck.exchange.session.cards import Card
+from verl.crosscheck.exchange.session import run_files
 from verl.crosscheck.exchange.session.claim import Session, locate
+from verl.crosscheck.exchange.session.run_files import Card
 from verl.crosscheck.reasons import Reason
 from verl.crosscheck.report.model import MODE_OF_A, RunSummary, SettingRow
 from verl.crosscheck.settings import MODES, ShareMode
@@ -74,7 +74,7 @@ def find_pair(root: Path) -> RecordedPair:
         if names is None:
             continue
         try:
-            pair.cards[mode] = cards.read_card(names)
+            pair.cards[mode] = run_files.read_card(names)
         except (DamagedError, FileNotFoundError) as e:
             pair.tell_problem(names.card, e)
     return pair
@@ -135,7 +135,7 @@ def settings_of(pair: RecordedPair, scenario: int) -> tuple[tuple[SettingRow, ..
 def _run(pair: RecordedPair, letter: str, card: Card) -> RunSummary:
     number, names = pair.session.runs(card.mode)[-1]
     try:
-        end = cards.read_end(names)
+        end = run_files.read_end(names)
     except (DamagedError, OSError) as e:
         pair.tell_problem(names.end, e)
         end = None
@@ -157,7 +157,7 @@ def _run(pair: RecordedPair, letter: str, card: Card) -> RunSummary:
 def _facts(pair: RecordedPair, mode: ShareMode) -> dict[str, Any] | None:
     names = pair.session.newest(mode)
     try:
-        return cards.read_facts(names) if names else None
+        return run_files.read_facts(names) if names else None
     except (DamagedError, OSError):
         return None
 

@@ -14,7 +14,7 @@ from typing import Any
 from verl.crosscheck.agreement.compare import flatten
 from verl.crosscheck.agreement.table import new_workers
 from verl.crosscheck.errors import MismatchError
-from verl.crosscheck.exchange.session.cards import Card
+from verl.crosscheck.exchange.session.run_files import Card
 from verl.crosscheck.settings import CkptFormat
 
 KEY = "trainer.share_data_ckpt_format"

@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 
 from verl.crosscheck.console import MARK, failure_told, say
 from verl.crosscheck.exchange.layout import ArtefactKind, Layout
-from verl.crosscheck.exchange.session.cards import Start
+from verl.crosscheck.exchange.session.run_files import Start
 from verl.crosscheck.identity import Call
 from verl.crosscheck.run import resuming
 from verl.crosscheck.run.acceptance import load_answer

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from verl.crosscheck.exchange.session.cards import Start
+from verl.crosscheck.exchange.session.run_files import Start
 from verl.crosscheck.identity import CallKind
 
 

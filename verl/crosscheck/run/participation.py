@@ -24,9 +24,9 @@ from omegaconf import OmegaConf, open_dict, read_write
 from verl.crosscheck.clock import Clock, SystemClock
 from verl.crosscheck.console import MARK, say
 from verl.crosscheck.errors import SettingsError
-from verl.crosscheck.exchange.session.cards import Card
 from verl.crosscheck.exchange.session.liveness import Heartbeat, this_process
 from verl.crosscheck.exchange.session.own_run import OwnRun, attach, open_run
+from verl.crosscheck.exchange.session.run_files import Card
 from verl.crosscheck.installation import installed_versions, read_installation
 from verl.crosscheck.redaction import text_without_secrets, without_secrets
 from verl.crosscheck.run.checkpoints import device_of, world_size_of

@@ -15,10 +15,10 @@ from verl.crosscheck.exchange import filesystem, layout
 from verl.crosscheck.exchange.artefacts import of_session, read_artefact_about
 from verl.crosscheck.exchange.disk_space import lost
 from verl.crosscheck.exchange.layout import OTHER, WRITES, ArtefactKind, RunNames
-from verl.crosscheck.exchange.session import cards
-from verl.crosscheck.exchange.session.cards import Card, EndState
+from verl.crosscheck.exchange.session import run_files
 from verl.crosscheck.exchange.session.own_run import OwnRun
 from verl.crosscheck.exchange.session.peer import Peer, Sighting
+from verl.crosscheck.exchange.session.run_files import Card, EndState
 from verl.crosscheck.reasons import ReasonCode, because
 from verl.crosscheck.run.ckpt_format import FormatChoice, choose
 from verl.crosscheck.settings import CkptFormat, ShareSettings
@@ -95,7 +95,7 @@ class PartnerChecks:
             if number == 0:  # no other run yet: choose what fits a run laid out like this one
                 asked = self._settings.ckpt_format
                 return CkptFormat.NATIVE if asked is CkptFormat.AUTO else asked
-            self._choose(cards.read_card(self._run.slot.session.run(self._peer.mode, number)))
+            self._choose(run_files.read_card(self._run.slot.session.run(self._peer.mode, number)))
         assert self._choice is not None
         return self._choice.format
 
@@ -146,7 +146,7 @@ class PartnerChecks:
         names = self._run.slot.session.run(self._peer.mode, number)
         reported = self._reports_facts(names, over=seen is None)
         if self._compared != (number, reported):
-            other = seen.card if seen is not None else cards.read_card(names)
+            other = seen.card if seen is not None else run_files.read_card(names)
             self._compare_all(other, names, reported, over=seen is None)
             self._choose(other)
             self._say_choice()
@@ -158,7 +158,7 @@ class PartnerChecks:
         """Return whether a run reports that its facts are there. The last report of a run that is over may be lost with
         its node."""
         try:
-            progress = cards.read_progress(names)
+            progress = run_files.read_progress(names)
         except DamagedError:
             if not over:
                 raise
@@ -166,7 +166,7 @@ class PartnerChecks:
         return progress is not None and progress.facts
 
     def _compare_all(self, other: Card, names: RunNames, reported: bool, *, over: bool) -> None:
-        own_facts = cards.read_facts(self._run.slot.names) if self._run.progress.facts else None
+        own_facts = run_files.read_facts(self._run.slot.names) if self._run.progress.facts else None
         other_facts = self._facts(names) if reported else None
         comparison = self._compare(other, own_facts or _NO_FACTS, other_facts or _NO_FACTS, over=over)
         if not comparison.agrees:
@@ -182,7 +182,7 @@ class PartnerChecks:
     def _facts(self, names: RunNames) -> dict[str, Any] | None:
         """Return a run's facts. It has reported that they are there, and the directory may show them later."""
         deadline_s = self._clock.monotonic_s() + self._settings.silence_s
-        while (facts := cards.read_facts(names)) is None and self._clock.monotonic_s() < deadline_s:
+        while (facts := run_files.read_facts(names)) is None and self._clock.monotonic_s() < deadline_s:
             self._clock.sleep(_FACTS_EVERY_S)
         return facts
 

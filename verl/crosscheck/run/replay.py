@@ -13,9 +13,9 @@ from verl.crosscheck.console import MARK, failure_told, say
 from verl.crosscheck.errors import DamagedError, DirectoryError
 from verl.crosscheck.exchange import artefacts
 from verl.crosscheck.exchange.layout import OTHER, ArtefactKind
-from verl.crosscheck.exchange.session import cards
-from verl.crosscheck.exchange.session.cards import Card
+from verl.crosscheck.exchange.session import run_files
 from verl.crosscheck.exchange.session.claim import locate
+from verl.crosscheck.exchange.session.run_files import Card
 from verl.crosscheck.identity import Call
 from verl.crosscheck.run.acceptance import load_checked, recorded_key
 from verl.crosscheck.run.exchanging import Exchange
@@ -47,10 +47,10 @@ class ReplayExchange(Exchange):
                 f"{self.session.folder} has no run in mode {OTHER[mode]}, so there is nothing to replay for mode "
                 f"{mode}. Name the directory of a session that two runs took part in"
             )
-        other = cards.read_card(names)
+        other = run_files.read_card(names)
         goes_on = own.start.session == self.session.id
         _require_agreement(own, other, resumed=goes_on, strict=settings.strict)
-        start = own.start if goes_on else cards.Start(own.start.global_step)
+        start = own.start if goes_on else run_files.Start(own.start.global_step)
         super().__init__(config, settings, mode, layout, self.session.id, start)
         say(MARK, f"replaying session {self.session.number} of {layout.root}, recorded with {other.identity}")
 

@@ -19,7 +19,7 @@ from verl.crosscheck.errors import PublishError, ResumeError
 from verl.crosscheck.exchange.documents import Count, Document, read_document
 from verl.crosscheck.exchange.layout import CHECKPOINT_MARK
 from verl.crosscheck.exchange.publish import publish_document
-from verl.crosscheck.exchange.session.cards import Start
+from verl.crosscheck.exchange.session.run_files import Start
 
 _TRACKER = "latest_checkpointed_iteration.txt"
 _STEP = re.compile(r"global_step_([0-9]+)")

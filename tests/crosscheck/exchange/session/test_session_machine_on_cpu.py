@@ -18,10 +18,10 @@ from verl.crosscheck.exchange.disk_space import lost, removable
 from verl.crosscheck.exchange.layout import OTHER, WRITES, Layout
 from verl.crosscheck.exchange.publish import publish_file, publish_folder
 from verl.crosscheck.exchange.record.record import Record, write_record
-from verl.crosscheck.exchange.session.cards import Card, Start
 from verl.crosscheck.exchange.session.claim import current_session
 from verl.crosscheck.exchange.session.liveness import beat
 from verl.crosscheck.exchange.session.own_run import attach, open_run
+from verl.crosscheck.exchange.session.run_files import Card, Start
 from verl.crosscheck.identity import CallKind
 from verl.crosscheck.run.indexing import CallIndex, CallKey, index_of_call
 from verl.crosscheck.settings import NEVER_DELETED

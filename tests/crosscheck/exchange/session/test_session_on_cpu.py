@@ -11,10 +11,10 @@ from verl.crosscheck.clock import ManualClock
 from verl.crosscheck.errors import DamagedError, DirectoryError, SessionError
 from verl.crosscheck.exchange import artefacts, filesystem
 from verl.crosscheck.exchange.layout import Layout, RunNames
-from verl.crosscheck.exchange.session import cards, claim
-from verl.crosscheck.exchange.session.cards import Card, End, EndState, Start
+from verl.crosscheck.exchange.session import claim, run_files
 from verl.crosscheck.exchange.session.liveness import this_process
 from verl.crosscheck.exchange.session.own_run import attach, open_run
+from verl.crosscheck.exchange.session.run_files import Card, End, EndState, Start
 
 
 def make_card(mode, run_id="0123456789abcdef", start=None):
@@ -63,30 +63,30 @@ def test_one_that_joins_while_a_new_session_begins_follows(tmp_path):
     a, b = take(tmp_path, "ckpt"), take(tmp_path, "rollout")
 
     def begins_anew():
-        cards.write_end(b.names, End(EndState.FAILED))
+        run_files.write_end(b.names, End(EndState.FAILED))
         take(tmp_path, "rollout")
 
-    cards.write_end(a.names, End(EndState.FAILED))
+    run_files.write_end(a.names, End(EndState.FAILED))
     with filesystem.replaced(Meanwhile(begins_anew)):
         again = take(tmp_path, "ckpt")
     assert (again.session.number, again.number) == (2, 1)
-    left = cards.read_end(claim.read_session(tmp_path / "sessions" / "session_1").run("ckpt", 2))
+    left = run_files.read_end(claim.read_session(tmp_path / "sessions" / "session_1").run("ckpt", 2))
     assert left.message == "joined the session that followed instead"
 
 
 def test_a_run_that_goes_on_keeps_its_indexes_and_one_that_does_not_loses_them(tmp_path):
     a, _ = take(tmp_path, "ckpt"), take(tmp_path, "rollout")
-    cards.write_end(a.names, End(EndState.FAILED))
+    run_files.write_end(a.names, End(EndState.FAILED))
     here = take(tmp_path, "ckpt", start=Start(3, 4, 3, a.session.id))
-    assert cards.read_card(here.names).start == Start(3, 4, 3, a.session.id)
-    cards.write_end(here.names, End(EndState.FAILED))
+    assert run_files.read_card(here.names).start == Start(3, 4, 3, a.session.id)
+    run_files.write_end(here.names, End(EndState.FAILED))
     elsewhere = take(tmp_path, "ckpt", start=Start(0, 7, 7, "another session"))
-    assert cards.read_card(elsewhere.names).start == Start()
+    assert run_files.read_card(elsewhere.names).start == Start()
 
 
 def test_a_place_in_an_old_session_is_lost(tmp_path):
     a = take(tmp_path, "ckpt")
-    cards.write_end(a.names, End(EndState.FAILED))
+    run_files.write_end(a.names, End(EndState.FAILED))
     take(tmp_path, "ckpt")
     with pytest.raises(SessionError, match="a new session has begun"):
         a.require_current()
@@ -130,7 +130,7 @@ def test_putting_aside_never_replaces(tmp_path):
         (tmp_path / "rollout_0").write_bytes(content)
         place = take(tmp_path, "ckpt")
         assert artefacts.put_aside(place) == 1
-        cards.write_end(place.names, End(EndState.FAILED))
+        run_files.write_end(place.names, End(EndState.FAILED))
     kept = sorted(path.read_bytes() for path in Layout(tmp_path).unknown.iterdir())
     assert kept == [b"first", b"second"]
 
@@ -147,6 +147,6 @@ def test_a_name_like_a_run_with_another_number_is_none(tmp_path):
 
 def test_a_card_of_a_run_says_its_session(tmp_path):
     place = take(tmp_path, "ckpt")
-    card = cards.read_card(RunNames(place.names.folder))
+    card = run_files.read_card(RunNames(place.names.folder))
     assert replace(card, session_id="") == make_card("ckpt")
     assert card.session_id == place.session.id

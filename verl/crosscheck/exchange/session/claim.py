@@ -28,10 +28,10 @@ from verl.crosscheck.exchange import filesystem, layout
 from verl.crosscheck.exchange.documents import Count, Document, read_document
 from verl.crosscheck.exchange.layout import OTHER, Layout, RunNames
 from verl.crosscheck.exchange.publish import publish_document, rename_new_folder
-from verl.crosscheck.exchange.session import cards
-from verl.crosscheck.exchange.session.cards import Card, End, EndState, Start
+from verl.crosscheck.exchange.session import run_files
 from verl.crosscheck.exchange.session.liveness import is_running
 from verl.crosscheck.exchange.session.peer import newest_run
+from verl.crosscheck.exchange.session.run_files import Card, End, EndState, Start
 from verl.crosscheck.settings import HEARTBEAT_INTERVAL_S, MODES, ShareMode
 
 _ATTEMPTS = 20
@@ -106,7 +106,7 @@ class RunSlot:
         if number is not None and number > self.number:
             successor = "another run"
             with suppress(DamagedError, OSError, TypeError):
-                successor = cards.read_card(self.session.run(self.mode, number)).identity
+                successor = run_files.read_card(self.session.run(self.mode, number)).identity
             raise SessionError(
                 f"this run, number {self.number} of mode {self.mode} in {self.session.folder}, was given up for dead "
                 f"and replaced by {successor}. It wrote nothing since; end it"
@@ -194,7 +194,9 @@ def claim(
             if newest is None or newest.number <= slot.session.number:
                 return slot
             # Another run began a new session between our look and our claim.
-            cards.write_end(slot.names, End(EndState.INTERRUPTED, message="joined the session that followed instead"))
+            run_files.write_end(
+                slot.names, End(EndState.INTERRUPTED, message="joined the session that followed instead")
+            )
     raise SessionError(
         f"no place could be taken in {root} in {_ATTEMPTS} attempts: too many runs start there at once, or its listing "
         "lags by more than a minute. Wait a little, then start again"
@@ -215,17 +217,18 @@ def _joins(session: Session, card: Card, silence_s: float, clock: Clock, announc
     if numbers != {mode: newest_run(session.folder, mode) for mode in MODES}:
         raise _MovedError
     if card.mode in living:
+        living_run = run_files.read_card(runs[card.mode]).identity
         raise SessionError(
-            f"two runs in mode {card.mode} cannot use one directory: {cards.read_card(runs[card.mode]).identity} lives "
-            f"in {session.folder}, and this is run {card.run_id[:8]} (mode {card.mode}, {card.host}, pid "
-            f"{card.process.get('pid')}). End one of them, or set trainer.share_data={OTHER[card.mode]} on one, or "
+            f"two runs in mode {card.mode} cannot use one directory: {living_run} lives in {session.folder}, "
+            f"and this is run {card.run_id[:8]} (mode {card.mode}, {card.host}, pid {card.process.get('pid')}). End "
+            f"one of them, or set trainer.share_data={OTHER[card.mode]} on one, or "
             "name another directory with trainer.share_data_dir=... on both sides of one pair"
         )
     if goes_on or OTHER[card.mode] not in living:
         return goes_on
     if card.start.global_step != session.base_step:
         raise ResumeError(
-            f"{cards.read_card(runs[OTHER[card.mode]]).identity} waits in {session.folder}, a session that begins "
+            f"{run_files.read_card(runs[OTHER[card.mode]]).identity} waits in {session.folder}, a session that begins "
             f"after step {session.base_step}, and this run begins after step {card.start.global_step}, from a "
             "checkpoint of no session or of another one. Start both runs from the same step: see trainer.resume_mode "
             "and trainer.resume_from_path. A run that goes on with an earlier session must be started before one that "
@@ -247,27 +250,27 @@ def _living(
     """
     known = {mode: _known_to_live(run) for mode, run in runs.items()}
     living = {mode for mode, lives in known.items() if lives}
-    open_question = {mode: cards.read_signs(runs[mode]) for mode, lives in known.items() if lives is None}
+    open_question = {mode: run_files.read_signs(runs[mode]) for mode, lives in known.items() if lives is None}
     start_s, announced = clock.monotonic_s(), False
     while open_question and clock.monotonic_s() - start_s < silence_s:
         beat()
         clock.sleep(_WATCH_EVERY_S)
-        for mode in [mode for mode, signs in open_question.items() if cards.read_signs(runs[mode]) != signs]:
+        for mode in [mode for mode, signs in open_question.items() if run_files.read_signs(runs[mode]) != signs]:
             del open_question[mode]
-            if cards.read_end(runs[mode]) is None:
+            if run_files.read_end(runs[mode]) is None:
                 living.add(mode)
         if open_question and not announced and clock.monotonic_s() - start_s > 2 * HEARTBEAT_INTERVAL_S:
             announced = True
-            names = " and ".join(cards.read_card(runs[mode]).identity for mode in open_question)
+            names = " and ".join(run_files.read_card(runs[mode]).identity for mode in open_question)
             announce(f"{names} did not say that it ended; looking for up to {silence_s:.0f} s whether it lives")
     return living
 
 
 def _known_to_live(run: RunNames) -> bool | None:
     """Return whether a run lives, as far as one look shows; None if it has to be watched."""
-    if cards.read_end(run) is not None:
+    if run_files.read_end(run) is not None:
         return False
-    return is_running(cards.read_card(run).process)
+    return is_running(run_files.read_card(run).process)
 
 
 def is_live(
@@ -320,7 +323,7 @@ def _others_before(session: Session, mode: ShareMode) -> int:
     if number is None:
         return 0
     run = session.run(OTHER[mode], number)
-    over = cards.read_end(run) is not None or is_running(cards.read_card(run).process) is False
+    over = run_files.read_end(run) is not None or is_running(run_files.read_card(run).process) is False
     return number if over else number - 1
 
 
@@ -346,8 +349,8 @@ def _fill_run(folder: Path, card: Card) -> None:
     with filesystem.active().create(names.heartbeat) as file:
         file.write(b"%020d\n" % 0)
     with filesystem.active().create(names.reserve) as file:
-        file.write(os.urandom(cards.END_RESERVE_BYTES))  # random, so that no file system compresses it
-    cards.write_card(names, card)
+        file.write(os.urandom(run_files.END_RESERVE_BYTES))  # random, so that no file system compresses it
+    run_files.write_card(names, card)
 
 
 @contextmanager

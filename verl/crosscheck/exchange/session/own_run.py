@@ -16,9 +16,9 @@ from verl.crosscheck.clock import Clock
 from verl.crosscheck.errors import DamagedError, DirectoryError, PublishError, SessionError
 from verl.crosscheck.exchange import artefacts, layout
 from verl.crosscheck.exchange.layout import WRITES, ArtefactKind
-from verl.crosscheck.exchange.session import cards, claim
-from verl.crosscheck.exchange.session.cards import Card, End, Progress, Start
+from verl.crosscheck.exchange.session import claim, run_files
 from verl.crosscheck.exchange.session.claim import RunSlot
+from verl.crosscheck.exchange.session.run_files import Card, End, Progress, Start
 
 _NEXT = {ArtefactKind.ROLLOUT: "calls", ArtefactKind.CKPT: "updates"}
 """Field of `Progress` with the index of the next artefact of a kind."""
@@ -65,7 +65,7 @@ class OwnRun:
             self._progress, phase=phase, reports=self._progress.reports + 1, reported_unix_s=time.time(), **changes
         )
         with self._reporting():
-            cards.write_progress(self.slot.names, self._progress)
+            run_files.write_progress(self.slot.names, self._progress)
 
     def report_published(self, kind: ArtefactKind, index: int, phase: str) -> None:
         """Report that an artefact of this run is there."""
@@ -79,7 +79,7 @@ class OwnRun:
     def report_facts(self, facts: Mapping[str, Any]) -> None:
         """Report what only the trainer knows of model, tokenizer and data. Raises as `report` does."""
         with self._reporting():
-            cards.write_facts(self.slot.names, facts)
+            run_files.write_facts(self.slot.names, facts)
         self.report(self._progress.phase, facts=True)
 
     def end(self, error: BaseException | None) -> bool:
@@ -88,14 +88,14 @@ class OwnRun:
         It is not if the directory is gone or the file system fails.
         """
         try:
-            last = cards.read_progress(self.slot.names)
+            last = run_files.read_progress(self.slot.names)
         except (DamagedError, OSError):
             last = None
         step, phase = (last.global_step, last.phase) if last else (None, "starting")
         end = End.of(error, self._redact)
         end = replace(end, global_step=step, phase=phase, reported_unix_s=time.time())
         try:
-            cards.write_end(self.slot.names, end)
+            run_files.write_end(self.slot.names, end)
         except OSError:
             return False
         return True
@@ -139,7 +139,7 @@ def open_run(
     """
     with _usable(root):
         slot = claim.claim(root, card, silence_s=silence_s, clock=clock, announce=announce)
-        run = OwnRun(slot, cards.read_card(slot.names), redact=redact)
+        run = OwnRun(slot, run_files.read_card(slot.names), redact=redact)
     try:
         claimed(slot)
         with _usable(root):
@@ -172,7 +172,7 @@ def attach(folder: Path, redact: Callable[[str], str] = str) -> OwnRun:
     """
     names = layout.RunNames(folder)
     try:
-        card = cards.read_card(names)
+        card = run_files.read_card(names)
         found = claim.read_session(folder.parent.parent)
     except (FileNotFoundError, NotADirectoryError):
         raise SessionError(f"{folder} is no folder of a run that takes part in a cross-check; it was removed") from None
@@ -181,4 +181,4 @@ def attach(folder: Path, redact: Callable[[str], str] = str) -> OwnRun:
         raise SessionError(f"{folder} is not where the card of a run in mode {card.mode} lies")
     root = found.folder.parent.parent
     slot = RunSlot(root, found, card.mode, numbers[0], card.run_id)
-    return OwnRun(slot, card, cards.read_progress(names), redact)
+    return OwnRun(slot, card, run_files.read_progress(names), redact)

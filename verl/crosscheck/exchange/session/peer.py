@@ -16,8 +16,8 @@ from verl.crosscheck.clock import Clock
 from verl.crosscheck.errors import DamagedError, DirectoryError, PeerFailedError, PeerSilentError, UnreadableError
 from verl.crosscheck.exchange import filesystem, layout
 from verl.crosscheck.exchange.layout import ArtefactKind
-from verl.crosscheck.exchange.session import cards
-from verl.crosscheck.exchange.session.cards import Card, End, EndState, Progress
+from verl.crosscheck.exchange.session import run_files
+from verl.crosscheck.exchange.session.run_files import Card, End, EndState, Progress
 from verl.crosscheck.settings import HEARTBEAT_INTERVAL_S, ShareMode
 
 LOOK_EVERY_S = 1.0
@@ -84,15 +84,18 @@ class Peer:
             return None
         names = layout.RunNames(layout.run_folder(self._session, self.mode, number))
         if self._card is None or self._card[0] != number:
-            self._card = (number, cards.read_card(names))
+            self._card = (number, run_files.read_card(names))
             self._seen.clear()
             self._last = (None, None)
         with suppress(UnreadableError):  # nothing new is known then
-            end = cards.read_end(names)  # read first: a progress that is read after the end is the last one
-            self._last = (cards.read_progress(names), end)
+            end = run_files.read_end(names)  # read first: a progress that is read after the end is the last one
+            self._last = (run_files.read_progress(names), end)
         progress, end = self._last
         idle_s = self._unchanged_s("progress", self._last)
-        pulse = (cards.read_heartbeat(names), cards.read_pulse(layout.candidate(self._session, self.mode)))
+        pulse = (
+            run_files.read_pulse(names.heartbeat),
+            run_files.read_pulse(layout.candidate(self._session, self.mode)),
+        )
         silent_s = min(idle_s, self._unchanged_s("heartbeat", pulse))
         return Sighting(number, self._card[1], progress, end, silent_s, idle_s)
 
@@ -102,7 +105,7 @@ class Peer:
             return ""
         names = layout.RunNames(layout.run_folder(self._session, self.mode, self._before))
         try:
-            end = cards.read_end(names)
+            end = run_files.read_end(names)
         except DamagedError:
             end = None
         how = "died" if end is None else end.state.value if end.state is not EndState.INTERRUPTED else "was interrupted"

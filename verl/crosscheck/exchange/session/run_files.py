@@ -238,18 +238,13 @@ def _if_there(path: Path, kind: type[D]) -> D | None:
         return None
 
 
-def read_heartbeat(run: RunNames) -> bytes:
-    """Return the content of the heartbeat, empty if there is none. Only a change of it has a meaning."""
-    return read_pulse(run.heartbeat)
-
-
 def read_signs(run: RunNames) -> tuple[bytes, ...]:
     """Return the raw content of all files that change while a run lives. Only a change of it has a meaning."""
     return tuple(read_pulse(path) for path in (run.heartbeat, run.progress, run.end))
 
 
 def read_pulse(path: Path, size_bytes: int = 8192) -> bytes:
-    """Return the start of any file; empty if it cannot be read."""
+    """Return the start of any file, such as the heartbeat; empty if it cannot be read. Only a change has a meaning."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # a pipe must not block us
     except OSError:
