@@ -25,6 +25,12 @@ def test_what_is_there_is_not_waited_for(tmp_path):
     assert clock.sleeps_s == []
 
 
+def test_only_what_a_run_makes_is_waited_for(tmp_path):
+    wait, _ = make_wait(ManualClock())
+    with pytest.raises(ValueError, match="no name of a rollout or a checkpoint"):
+        wait.until_listed(tmp_path / "portable.json")
+
+
 @pytest.mark.parametrize("arrival_s", [0.01, 0.5, 5.0, 80.0])
 def test_it_notices_within_one_percent_of_the_wait(tmp_path, arrival_s):
     wait, _ = make_wait(ManualClock({arrival_s: (tmp_path / "rollout_0").touch}))

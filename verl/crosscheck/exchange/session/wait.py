@@ -69,6 +69,7 @@ class Wait:
             each_look: called about once a second with the other run as it is then; may raise to end the wait.
 
         Raises:
+            ValueError: `path` is not named as an artefact.
             PeerFailedError, PeerSilentError: see `Peer.require_hope`.
             WaitTimeoutError: no progress for `timeout_s`.
             DirectoryError: the folder is gone.
@@ -97,7 +98,10 @@ class _Watch:
         each_look: Callable[[Sighting | None], object],
     ) -> None:
         self._wait, self._path, self._marker, self._accept, self._each_look = wait, path, marker, accept, each_look
-        self._kind = _kind(path)
+        artefact = layout.kind_and_index(path.name)
+        if artefact is None:
+            raise ValueError(f"{path} is no name of a rollout or a checkpoint, so no run will make it")
+        self._kind, self._index = artefact
         self._start_s = self._judged_s = self._reported_s = wait.clock.monotonic_s()
         self._idle_s = 0.0
         """Time without progress, without gaps in which this run did not look."""
@@ -126,8 +130,7 @@ class _Watch:
         if peer is None or now_s - self._looked_s < LOOK_EVERY_S:
             return
         self._looked_s = now_s
-        found = layout.kind_and_index(self._path.name)
-        self._sighting = peer.require_hope(*found) if found else peer.look()
+        self._sighting = peer.require_hope(self._kind, self._index)
         self._each_look(self._sighting)
 
     def _judge_progress(self, names: list[str], now_s: float) -> None:
@@ -143,13 +146,9 @@ class _Watch:
     def _report(self, now_s: float) -> None:
         if now_s - self._reported_s >= REPORT_EVERY_S:
             self._reported_s = now_s
-            doing = self._sighting.doing if self._sighting else self._without_peer()
+            peer = self._wait.peer
+            doing = self._sighting.doing if self._sighting else peer.before() if peer is not None else ""
             self._wait.report(Waiting(self._path, now_s - self._start_s, self._idle_s, self._wait.timeout_s, doing))
-
-    def _without_peer(self) -> str:
-        """Return what is known of the other run while none has joined."""
-        peer = self._wait.peer
-        return peer.before() if peer is not None else ""
 
     def _pause_s(self, now_s: float) -> float:
         pause_s = min(max(SHORTEST_POLL_S, POLL_SHARE_OF_WAIT * (now_s - self._start_s)), LONGEST_POLL_S)
@@ -196,10 +195,6 @@ def _lists(folder: Path, name: str) -> bool:
         return name in filesystem.active().names(folder)
     except OSError:
         return False
-
-
-def _kind(path: Path) -> ArtefactKind:
-    return ArtefactKind.ROLLOUT if layout.is_of_kind(path.name, ArtefactKind.ROLLOUT) else ArtefactKind.CKPT
 
 
 def _state(folder: Path, names: list[str], kind: ArtefactKind) -> tuple[object, ...]:
