@@ -1,6 +1,6 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers, counts, durations and lists of names as people read them. Plain text, in any language that uses digits."""
+"""Numbers, counts, durations, sizes and lists of names as people read them. Plain text, in any language with digits."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 NOTHING = "\u2013"
 """Stands for a value that is not known."""
+
+_UNITS = ("B", "kB", "MB", "GB", "TB")
 
 NAMES_SHOWN = 4
 """Names that `listed` writes out."""
@@ -25,6 +27,15 @@ def duration(seconds: float) -> str:
         return f"{minutes} min"
     hours = minutes // 60
     return f"{hours} h {minutes % 60:02d} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+
+
+def data_size(size_bytes: float) -> str:
+    """Return a number of bytes with a decimal unit: `1.5 GB`."""
+    for unit in _UNITS[:-1]:
+        if size_bytes < 1000:
+            return f"{size_bytes:.0f} B" if unit == "B" else f"{size_bytes:.1f} {unit}"
+        size_bytes /= 1000
+    return f"{size_bytes:.1f} {_UNITS[-1]}"
 
 
 def count(number: int, what: str, plural: str | None = None) -> str:

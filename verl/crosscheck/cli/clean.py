@@ -25,9 +25,8 @@ from verl.crosscheck.clock import SystemClock
 from verl.crosscheck.console import printable
 from verl.crosscheck.errors import SessionError
 from verl.crosscheck.exchange.directory import open_directory
-from verl.crosscheck.exchange.disk_space import readable
 from verl.crosscheck.inspection.clean_plan import CleanItem, CleanPlan, carry_out, plan, require_all_ended
-from verl.crosscheck.text import count
+from verl.crosscheck.text import count, data_size
 
 SCHEMA = "verl-crosscheck/clean"
 SCHEMA_VERSION = 1
@@ -112,7 +111,7 @@ def _show(out: Console, made: CleanPlan) -> None:
     table.add_column("size", justify="right", no_wrap=True)
     table.add_column("why", overflow="fold")
     for item in made.items:
-        table.add_row(data(item.path), readable(item.size_bytes), _why(item))
+        table.add_row(data(item.path), data_size(item.size_bytes), _why(item))
     out.print(table)
 
 
@@ -126,7 +125,7 @@ def _conclude(
     out: Console, made: CleanPlan, yes: bool, deleted: list[str], failed: dict[str, str], everything: bool
 ) -> None:
     going = made.going
-    total = readable(sum(item.size_bytes for item in going))
+    total = data_size(sum(item.size_bytes for item in going))
     if not going:
         more = "" if everything else " --all takes the current session as well."
         out.print(data(f"Nothing to delete.{more}"))

@@ -28,7 +28,6 @@ from verl.crosscheck.cli.terminal import (
 )
 from verl.crosscheck.clock import SystemClock
 from verl.crosscheck.exchange import directory, filesystem
-from verl.crosscheck.exchange.disk_space import readable
 from verl.crosscheck.exchange.layout import Layout
 from verl.crosscheck.inspection import doctor_notes
 from verl.crosscheck.inspection.doctor_checks import Check, CheckContext, CheckResult, file_clock_s, run_checks, scratch
@@ -36,7 +35,7 @@ from verl.crosscheck.inspection.doctor_notes import Found, Note
 from verl.crosscheck.inspection.doctor_pair import pair_checks
 from verl.crosscheck.inspection.estimate import CHECKPOINT_BYTES, PORTABLE_BYTES, Estimate, estimate, parameters_of
 from verl.crosscheck.inspection.mounts import Mount, mount_of
-from verl.crosscheck.text import count, duration
+from verl.crosscheck.text import count, data_size, duration
 
 SCHEMA = "verl-crosscheck/doctor"
 SCHEMA_VERSION = 1
@@ -203,14 +202,14 @@ def _mount_check(mount: Mount | None) -> Check:
 
 
 def _space_check(free_bytes: int, wanted: Estimate | None) -> Check:
-    free = f"{readable(free_bytes)} free"
+    free = f"{data_size(free_bytes)} free"
     measured = {"free_bytes": float(free_bytes)}
     if wanted is None:
         advice = "--model PATH or --parameters N holds it against what a pair needs"
         return Check("free space", CheckResult.OK, free, advice, measured)
-    needed = f"{free}, {readable(wanted.needed_bytes)} needed: {_formula(wanted)}"
+    needed = f"{free}, {data_size(wanted.needed_bytes)} needed: {_formula(wanted)}"
     if free_bytes < wanted.needed_bytes:
-        missing = readable(wanted.needed_bytes - free_bytes)
+        missing = data_size(wanted.needed_bytes - free_bytes)
         return Check("free space", CheckResult.FAILED, needed, f"{missing} are missing: free them", measured)
     if free_bytes < 1.1 * wanted.needed_bytes:
         return Check("free space", CheckResult.WARNING, needed, "This is tight", measured)
@@ -220,11 +219,11 @@ def _space_check(free_bytes: int, wanted: Estimate | None) -> Check:
 def _formula(wanted: Estimate) -> str:
     number = wanted.steps if wanted.keep is None else wanted.keep + 1
     text = (
-        f"{number} checkpoints of {readable(wanted.checkpoint_bytes)} ({_in_words(wanted.parameters)} parameters, from "
-        f"{wanted.source}, {wanted.bytes_each} bytes each)"
+        f"{number} checkpoints of {data_size(wanted.checkpoint_bytes)} ({_in_words(wanted.parameters)} parameters, "
+        f"from {wanted.source}, {wanted.bytes_each} bytes each)"
     )
     if wanted.rollout_bytes:
-        return f"{text} and {wanted.steps} rollouts of {readable(wanted.rollout_bytes)}"
+        return f"{text} and {wanted.steps} rollouts of {data_size(wanted.rollout_bytes)}"
     return f"{text}; rollouts are not counted"
 
 

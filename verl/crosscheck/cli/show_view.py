@@ -16,9 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from verl.crosscheck.cli.terminal import data
-from verl.crosscheck.exchange.disk_space import readable
 from verl.crosscheck.inspection.session_facts import CheckpointFacts, RunFacts, SessionContent, grouped
-from verl.crosscheck.text import count
+from verl.crosscheck.text import count, data_size
 
 if TYPE_CHECKING:
     from verl.crosscheck.inspection.record_facts import ColumnFacts, RecordFacts, Row
@@ -31,7 +30,7 @@ _PICKLES = (
 
 def record_view(facts: RecordFacts) -> Iterator[RenderableType]:
     """A rollout, or another record."""
-    yield _title(facts.path, readable(facts.size_bytes))
+    yield _title(facts.path, data_size(facts.size_bytes))
     yield _pairs({**facts.about, **_some("distinct prompts", facts.distinct_prompts)})
     yield Text()
     yield _columns(facts.columns)
@@ -51,14 +50,14 @@ def record_view(facts: RecordFacts) -> Iterator[RenderableType]:
 
 def checkpoint_view(facts: CheckpointFacts) -> Iterator[RenderableType]:
     """A checkpoint's manifest and files."""
-    yield _title(facts.path, readable(facts.size_bytes))
+    yield _title(facts.path, data_size(facts.size_bytes))
     yield _pairs(facts.about)
     yield Text()
     table = _table("file", "size")
     table.columns[1].justify = "right"
     for group in grouped(facts.files):
         more = f" ({group.files} files)" if group.files > 1 else ""
-        table.add_row(data(f"{group.name}{more}"), readable(group.size_bytes))
+        table.add_row(data(f"{group.name}{more}"), data_size(group.size_bytes))
     yield table
     yield Text()
     yield Text(_PICKLES, "dim")

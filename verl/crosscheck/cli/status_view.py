@@ -16,12 +16,11 @@ from rich.text import Text
 
 from verl.crosscheck.cli.terminal import data
 from verl.crosscheck.console import printable
-from verl.crosscheck.exchange.disk_space import readable
 from verl.crosscheck.exchange.layout import ArtefactKind
 from verl.crosscheck.inspection.directory_contents import DirectoryContents
 from verl.crosscheck.inspection.run_state import RunState, StateSource, WatchedRun
 from verl.crosscheck.inspection.status import Agreement, DifferingSetting, Status
-from verl.crosscheck.text import count, duration
+from verl.crosscheck.text import count, data_size, duration
 
 STYLES = {
     RunState.NO_RUN: "dim",
@@ -201,20 +200,20 @@ def _holdings(found: DirectoryContents) -> Iterator[RenderableType]:
     table.add_column("size", justify="right", no_wrap=True)
     table.show_header = False
     if found.rollouts:
-        table.add_row(Text("rollouts", "dim"), _span(found), readable(found.rollouts_bytes))
+        table.add_row(Text("rollouts", "dim"), _span(found), data_size(found.rollouts_bytes))
     for kept in found.checkpoints:
         note = "" if kept.complete else ", not complete"
-        table.add_row(Text("checkpoint", "dim"), f"ckpt_{kept.index}{note}", readable(kept.size_bytes))
+        table.add_row(Text("checkpoint", "dim"), f"ckpt_{kept.index}{note}", data_size(kept.size_bytes))
     for kind in found.of_earlier_session:
         table.add_row("", Text(f"the {kind}s there are an earlier session's, put aside when that run starts", "yellow"))
     for each in found.earlier:
-        table.add_row(Text("earlier session", "dim"), data(each.path), readable(each.size_bytes))
+        table.add_row(Text("earlier session", "dim"), data(each.path), data_size(each.size_bytes))
     for each in found.staged:
-        table.add_row(Text("in preparation", "dim"), data(each.path), readable(each.size_bytes))
+        table.add_row(Text("in preparation", "dim"), data(each.path), data_size(each.size_bytes))
     if found.other:
         table.add_row(Text("other names", "dim"), data(", ".join(found.other[:_SHOWN])))
     if found.free_bytes is not None:
-        table.add_row(Text("free space", "dim"), "", readable(found.free_bytes))
+        table.add_row(Text("free space", "dim"), "", data_size(found.free_bytes))
     yield Text()
     yield table
     if found.pace is not None:

@@ -1,6 +1,10 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""The artefacts of an exchange directory: which session each belongs to, and moving old ones away."""
+"""The artefacts of an exchange directory: which session each belongs to, moving old ones away, which checkpoints may be
+deleted, and whether the next artefact fits on the disk.
+
+Whoever deletes asks here first. `removable` and `lost` are pure functions of indexes.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +16,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from verl.crosscheck.errors import DamagedError
+from verl.crosscheck.errors import DamagedError, SpaceError
 from verl.crosscheck.exchange import filesystem, layout
 from verl.crosscheck.exchange.layout import WRITES, ArtefactKind, Layout
 from verl.crosscheck.exchange.manifest import read_manifest
 from verl.crosscheck.exchange.publish import sweep
 from verl.crosscheck.exchange.record.container import read_about
 from verl.crosscheck.exchange.session.claim import RunSlot, Session, sessions
+from verl.crosscheck.settings import NEVER_DELETED
+from verl.crosscheck.text import data_size
 
 
 def read_artefact_about(path: Path) -> dict[str, Any]:
@@ -96,3 +102,50 @@ def _move(path: Path, folder: Path, taken: dict[Path, set[str]]) -> None:
     name = path.name if path.name not in taken[folder] else f"{path.name}-{secrets.token_hex(4)}"
     taken[folder].add(name)
     disk.rename(path, folder / name)
+
+
+def removable(present: Collection[int], taken: int, keep: int | None) -> list[int]:
+    """Return the indexes among `present` that the writer may delete now, ascending.
+
+    Args:
+        present: checkpoints on disk.
+        taken: how many the reader needs no more, counted from index 0: it has reported that for every index below this.
+        keep: how many of the newest to keep, at least `NEVER_DELETED`; None keeps all.
+    """
+    if keep is None:
+        return []
+    newest = sorted(present)[-max(keep, NEVER_DELETED) :]
+    return sorted(index for index in set(present).difference(newest) if index < taken)
+
+
+def lost(first_needed: int, first_made: int, present: Collection[int]) -> list[int]:
+    """Return the indexes that a reader needs and can never get: neither on the disk nor going to be made again.
+
+    Args:
+        first_needed: the reader takes every index from here on.
+        first_made: the writer makes every index from here on.
+        present: what is on disk.
+    """
+    return [index for index in range(first_needed, first_made) if index not in present]
+
+
+def require_space(target: Path, needed_bytes: int) -> None:
+    """Raise unless `target` will fit on its file system.
+
+    Args:
+        needed_bytes: what the last artefact of its kind took; 0 if there was none.
+
+    Raises:
+        SpaceError: less is free than that.
+    """
+    try:
+        free_bytes = filesystem.active().free_bytes(target.parent)
+    except OSError:  # the save itself will fail with the reason
+        return
+    if free_bytes < needed_bytes:
+        raise SpaceError(
+            f"{target} will not fit: the last one took {data_size(needed_bytes)}, {data_size(free_bytes)} are free, "
+            f"{data_size(needed_bytes - free_bytes)} are missing. Free that much in {target.parent} (`verl-crosscheck "
+            f"clean {target.parent}` lists what earlier sessions left), or keep fewer checkpoints with "
+            "trainer.share_data_keep_ckpts"
+        )

@@ -23,9 +23,8 @@ from pathlib import Path
 
 from verl.crosscheck.clock import Clock
 from verl.crosscheck.exchange import filesystem, layout
-from verl.crosscheck.exchange.disk_space import readable
 from verl.crosscheck.exchange.layout import Layout
-from verl.crosscheck.text import duration
+from verl.crosscheck.text import data_size, duration
 
 FLUSHES = 20
 LISTING_DEADLINE_S = 5.0
@@ -329,8 +328,8 @@ def _throughput(bench: CheckContext) -> _Outcome:
     rates = {"write_bytes_per_s": size_bytes / max(write_s, 1e-9), "read_bytes_per_s": size_bytes / max(read_s, 1e-9)}
     return (
         CheckResult.OK,
-        f"{readable(rates['write_bytes_per_s'])}/s written and flushed, {readable(rates['read_bytes_per_s'])}/s read "
-        f"({readable(size_bytes)})",
+        f"{data_size(rates['write_bytes_per_s'])}/s written and flushed, {data_size(rates['read_bytes_per_s'])}/s read "
+        f"({data_size(size_bytes)})",
         "",
         rates,
     )

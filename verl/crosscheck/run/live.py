@@ -17,7 +17,7 @@ from verl.crosscheck.clock import Clock
 from verl.crosscheck.console import MARK, failure_told, say
 from verl.crosscheck.errors import CrossCheckError, DamagedError, PublishError
 from verl.crosscheck.exchange import artefacts, filesystem, layout
-from verl.crosscheck.exchange.disk_space import removable, require_space
+from verl.crosscheck.exchange.artefacts import removable, require_space
 from verl.crosscheck.exchange.layout import MANIFEST, WRITES, ArtefactKind, Layout
 from verl.crosscheck.exchange.manifest import read_manifest
 from verl.crosscheck.exchange.publish import discard, publish_folder, sweep

@@ -12,8 +12,7 @@ from verl.crosscheck.clock import Clock
 from verl.crosscheck.console import MARK, say
 from verl.crosscheck.errors import DamagedError, ResumeError, SettingsError
 from verl.crosscheck.exchange import filesystem, layout
-from verl.crosscheck.exchange.artefacts import of_session, read_artefact_about
-from verl.crosscheck.exchange.disk_space import lost
+from verl.crosscheck.exchange.artefacts import lost, of_session, read_artefact_about
 from verl.crosscheck.exchange.layout import OTHER, WRITES, ArtefactKind, RunNames
 from verl.crosscheck.exchange.session import run_files
 from verl.crosscheck.exchange.session.own_run import OwnRun

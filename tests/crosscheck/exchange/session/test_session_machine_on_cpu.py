@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from verl.crosscheck.clock import ManualClock
 from verl.crosscheck.errors import ResumeError, SessionError
 from verl.crosscheck.exchange import artefacts, layout
-from verl.crosscheck.exchange.disk_space import lost, removable
+from verl.crosscheck.exchange.artefacts import lost, removable
 from verl.crosscheck.exchange.layout import OTHER, WRITES, Layout
 from verl.crosscheck.exchange.publish import publish_file, publish_folder
 from verl.crosscheck.exchange.record.record import Record, write_record
