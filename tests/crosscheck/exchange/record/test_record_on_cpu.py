@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from verl.crosscheck.errors import EncodingError
-from verl.crosscheck.exchange.record import limits
+from verl.crosscheck.exchange.record import container
 from verl.crosscheck.exchange.record.container import read_about
 from verl.crosscheck.exchange.record.record import Record, read_record, write_record
 from verl.crosscheck.exchange.record.types import small_floats
@@ -242,7 +242,7 @@ def test_tensors_that_came_from_one_do_not_share_memory(tmp_path: Path) -> None:
 
 
 def test_file_that_expands_too_far_is_stored_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "EXPANSION_FLOOR_BYTES", 0)
+    monkeypatch.setattr(container, "EXPANSION_FLOOR_BYTES", 0)
     tensors = {"zeros": torch.zeros(100, 1000)}
     back = round_trip(tmp_path, Record(tensors=tensors))
     assert_same(dict(back.tensors), tensors)
@@ -595,8 +595,8 @@ def test_the_same_record_gives_the_same_bytes() -> None:
 
 
 def test_the_format_imports_nothing_of_rl_and_no_pickle() -> None:
-    folder = Path(limits.__file__).parent
-    names = "record columns container values types limits"
+    folder = Path(container.__file__).parent
+    names = "record columns container values types"
     imported = set()
     for name in names.split():
         for node in ast.walk(ast.parse((folder / f"{name}.py").read_text())):

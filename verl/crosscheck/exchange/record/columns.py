@@ -18,14 +18,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from verl.crosscheck.exchange.record.container import CARRIER_OF_STORAGE, Container, FilePart, storage_itemsize
-from verl.crosscheck.exchange.record.limits import Budget, MalformedError, checked_shape
+from verl.crosscheck.exchange.record.container import (
+    CARRIER_OF_STORAGE,
+    Budget,
+    Container,
+    FilePart,
+    MalformedError,
+    checked_shape,
+    storage_itemsize,
+)
 from verl.crosscheck.exchange.record.types import (
     INTEGER_STORAGES,
     ByteSource,
     Carried,
     Form,
-    Index,
     StoredTensor,
     array_form,
     array_type,
@@ -64,13 +70,7 @@ def narrowest(source: ByteSource) -> tuple[str, int | None]:
 def stored_chunks(source: ByteSource, storage: str) -> Iterator[Carried]:
     """Yield the source as contiguous blocks of the storage type."""
     for index in source.blocks():
-        yield stored_block(source, storage, index)
-
-
-def stored_block(source: ByteSource, storage: str, index: Index) -> Carried:
-    """Return one block as a contiguous array of the storage type."""
-    block = source.block(index)
-    return np.ascontiguousarray(block, dtype="<" + CARRIER_OF_STORAGE[storage])
+        yield np.ascontiguousarray(source.block(index), dtype="<" + CARRIER_OF_STORAGE[storage])
 
 
 def plan_columns(

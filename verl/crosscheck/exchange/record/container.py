@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from verl.crosscheck.errors import DamagedError
-from verl.crosscheck.exchange.record.limits import MAX_HEADER_BYTES, ForeignError, MalformedError, checked_shape
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,6 +30,11 @@ if TYPE_CHECKING:
 SCHEMA = "verl-crosscheck.record/"
 VERSION = "1"
 MAX_ABOUT_BYTES = 1 << 20
+MAX_HEADER_BYTES = 16 << 20
+MAX_DIMENSIONS = 32
+EXPANSION_FLOOR_BYTES = 64 << 20
+EXPANSION_FACTOR = 64
+"""A file may restore to this many times its size in memory, and to the floor in any case."""
 
 CARRIER_OF_STORAGE = {
     "BOOL": "u1",
@@ -63,6 +67,14 @@ DIGEST_AT = SIZE_AT + SIZE_DIGITS + len(BEFORE_DIGEST)
 FIXED_BYTES = DIGEST_AT + DIGEST_DIGITS
 
 
+class MalformedError(Exception):
+    """Content that breaks the format; becomes a DamagedError where the path is known."""
+
+
+class ForeignError(MalformedError):
+    """The file is of another format, so no advice to delete it is given."""
+
+
 def read_about(path: Path) -> dict[str, Any]:
     """Return the `about` of a record from its header alone; damage of the body is not noticed.
 
@@ -71,19 +83,14 @@ def read_about(path: Path) -> dict[str, Any]:
         FileNotFoundError: there is none.
     """
     try:
-        return _read_about(path)
+        with open_file(path) as file:
+            fixed = file.read(FIXED_BYTES)
+            check_fixed(fixed, os.fstat(file.fileno()).st_size)
+            file.seek(LENGTH_BYTES)
+            header = parse_header(file.read(int.from_bytes(fixed[:LENGTH_BYTES], "little")))
+        return about_of(header["__metadata__"])
     except MalformedError as error:
         raise damaged(path, error) from None
-
-
-def _read_about(path: Path) -> dict[str, Any]:
-    """Return the description in the header; the file's size is checked, its digest is not."""
-    with open_file(path) as file:
-        fixed = file.read(FIXED_BYTES)
-        check_fixed(fixed, os.fstat(file.fileno()).st_size)
-        file.seek(LENGTH_BYTES)
-        header = parse_header(file.read(int.from_bytes(fixed[:LENGTH_BYTES], "little")))
-    return about_of(header["__metadata__"])
 
 
 def damaged(path: Path, problem: object) -> DamagedError:
@@ -137,16 +144,15 @@ def show(data: bytes) -> str:
     return repr(data[:DIGEST_DIGITS])[1:]
 
 
-def parse_header(text: bytes) -> dict[str, Any]:
-    """Return the entries of the header by name, the description included."""
+def json_object(text: bytes | str, what: str) -> dict[str, Any]:
+    """Return a JSON object from untrusted text. Raise MalformedError, which names `what`, unless it is one."""
     try:
-        header = json.loads(text, object_pairs_hook=_unique)
+        content = json.loads(text, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
-        raise MalformedError(f"the header is not JSON: {error}") from None
-    metadata = header.get("__metadata__") if isinstance(header, dict) else None
-    if not isinstance(metadata, dict) or not isinstance(metadata.get("about"), str):
-        raise MalformedError("the header has no description")
-    return dict(header)
+        raise MalformedError(f"{what} is not JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise MalformedError(f"{what} is not a JSON object")
+    return content
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -156,20 +162,52 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
+def parse_header(text: bytes) -> dict[str, Any]:
+    """Return the entries of the header by name, the description included."""
+    header = json_object(text, "the header")
+    metadata = header.get("__metadata__")
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("about"), str):
+        raise MalformedError("the header has no description")
+    return header
+
+
 def about_of(metadata: dict[str, str]) -> dict[str, Any]:
     """Return the description from the header's own entry."""
-    try:
-        about = json.loads(metadata["about"])
-    except (ValueError, RecursionError) as error:
-        raise MalformedError(f"the description is not JSON: {error}") from None
-    if not isinstance(about, dict):
-        raise MalformedError("the description is not a JSON object")
-    return about
+    return json_object(metadata["about"], "the description")
 
 
 def storage_itemsize(storage: str) -> int:
-    """Bytes of one element of a safetensors type."""
+    """Return the bytes of one element of a safetensors type."""
     return int(CARRIER_OF_STORAGE[storage][1:])
+
+
+def checked_shape(shape: object) -> tuple[int, ...]:
+    """Return the shape if it is a list of at most MAX_DIMENSIONS sizes that an array can have."""
+    if (
+        not isinstance(shape, list)
+        or len(shape) > MAX_DIMENSIONS
+        or not all(type(n) is int and 0 <= n < 1 << 62 for n in shape)
+    ):
+        raise MalformedError(f"{str(shape)[:80]} is not a shape")
+    return tuple(shape)
+
+
+def memory_limit_bytes(file_bytes: int) -> int:
+    """Return the memory that a file of this size may restore to; the writer stores in full what would need more."""
+    return EXPANSION_FLOOR_BYTES + EXPANSION_FACTOR * file_bytes
+
+
+class Budget:
+    """Counts what restoring allocates, so that a small hostile file cannot ask for a huge array."""
+
+    def __init__(self, file_bytes: int) -> None:
+        self._left = memory_limit_bytes(file_bytes)
+
+    def take(self, size_bytes: int) -> None:
+        """Claim memory; raise MalformedError if the file is too small to ask for so much."""
+        self._left -= size_bytes
+        if self._left < 0:
+            raise MalformedError(f"it asks for more memory than a file of its size may ({size_bytes} bytes at once)")
 
 
 @dataclass(frozen=True)
@@ -275,18 +313,18 @@ def write_parts(file: BinaryIO, parts: Sequence[FilePart], about: str) -> int:
     head[SIZE_AT : SIZE_AT + SIZE_DIGITS] = b"%016d" % size
     digest = xxhash.xxh3_128()
     digest.update(head)
-    _write_all(file, head)
+    write_all(file, head)
     for part in ordered:
         written = 0
         for chunk in part.chunks():
             flat = chunk.reshape(-1).view(np.uint8).data
             digest.update(flat)
-            _write_all(file, flat)
+            write_all(file, flat)
             written += flat.nbytes
         if written != part.size_bytes:
             raise RuntimeError(f"{part.name}: announced {part.size_bytes} bytes and produced {written}")
     file.seek(base + DIGEST_AT)
-    _write_all(file, digest.hexdigest().encode())
+    write_all(file, digest.hexdigest().encode())
     file.seek(base + size)
     return size
 
@@ -313,7 +351,8 @@ def _header(parts: Sequence[FilePart], about: str) -> bytearray:
     return bytearray(len(text).to_bytes(LENGTH_BYTES, "little") + text)
 
 
-def _write_all(file: BinaryIO, data: bytes | bytearray | memoryview) -> None:
+def write_all(file: BinaryIO, data: bytes | bytearray | memoryview) -> None:
+    """Write all of `data`: a raw file may take less than offered."""
     rest = memoryview(data)
     while rest:
-        rest = rest[file.write(rest) :]  # a raw file may take less than offered
+        rest = rest[file.write(rest) :]

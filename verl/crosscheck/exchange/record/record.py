@@ -23,13 +23,15 @@ from verl.crosscheck.errors import EncodingError
 from verl.crosscheck.exchange.record.columns import Description, plan_columns, restore_arrays, restore_tensors
 from verl.crosscheck.exchange.record.container import (
     MAX_ABOUT_BYTES,
+    Budget,
     Container,
     FilePart,
+    MalformedError,
     damaged,
+    memory_limit_bytes,
     read_container,
     write_parts,
 )
-from verl.crosscheck.exchange.record.limits import Budget, MalformedError, memory_limit_bytes
 from verl.crosscheck.exchange.record.types import (
     ByteSource,
     RefusedError,

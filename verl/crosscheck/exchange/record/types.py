@@ -22,8 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from verl.crosscheck.errors import EncodingError
-from verl.crosscheck.exchange.record.container import CARRIER_OF_STORAGE
-from verl.crosscheck.exchange.record.limits import MalformedError
+from verl.crosscheck.exchange.record.container import CARRIER_OF_STORAGE, MalformedError
 
 if TYPE_CHECKING:
     import torch

@@ -23,8 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from verl.crosscheck.exchange.record.columns import narrowest, object_array, stored_chunks, stored_view, widened
-from verl.crosscheck.exchange.record.container import Container, FilePart
-from verl.crosscheck.exchange.record.limits import Budget, MalformedError, checked_shape
+from verl.crosscheck.exchange.record.container import Budget, Container, FilePart, MalformedError, checked_shape
 from verl.crosscheck.exchange.record.types import (
     ByteSource,
     Carried,

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from verl.crosscheck.errors import DamagedError
-from verl.crosscheck.exchange.record.container import open_file
-from verl.crosscheck.exchange.record.limits import MalformedError
+from verl.crosscheck.exchange.record.container import MalformedError, open_file
 
 MAX_PICKLE_BYTES = 64 << 20
 _KIND = re.compile(r"[a-z][a-z0-9_]{1,19}")

@@ -1,6 +1,6 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""Safetensors files of a portable checkpoint: types, headers, JSON, and how many of them are open at once."""
+"""Safetensors files of a portable checkpoint: types, headers, and how many of them are open at once."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Any, BinaryIO, Generic, Protocol, TypeVar
+from typing import Any, BinaryIO
 
 import torch
 
-from verl.crosscheck.exchange.record.limits import MalformedError
 from verl.crosscheck.weights.naming import UnsupportedError
 
-LENGTH_BYTES = 8
-"""Bytes at the start of a file that hold the length of its header."""
 MAX_OPEN = 64
 """Files of a folder that are open at once; a process may have 1,024, and has others too."""
 
@@ -65,40 +62,7 @@ def header_text(lines: Mapping[str, Any]) -> bytes:
     return text + b" " * (-len(text) % 8)
 
 
-def json_object(text: bytes, what: str) -> dict[str, Any]:
-    """Return a JSON object from untrusted text. Raise MalformedError, which names `what`, unless it is one."""
-    try:
-        content = json.loads(text, object_pairs_hook=_unique)
-    except (ValueError, RecursionError) as error:
-        raise MalformedError(f"{what} is not JSON: {error}") from None
-    if not isinstance(content, dict):
-        raise MalformedError(f"{what} is not a JSON object")
-    return content
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a name stands twice")
-    return found
-
-
-def write_all(file: BinaryIO, data: memoryview) -> None:
-    """Write all of `data`: a raw file may take less than offered."""
-    while data:
-        data = data[file.write(data) :]
-
-
-class Closable(Protocol):
-    """An open file."""
-
-    def close(self) -> None: ...
-
-
-FileT = TypeVar("FileT", bound=Closable)
-
-
-class OpenFiles(Generic[FileT]):
+class OpenFiles:
     """Opens each file when it is asked for. Closes the one that was not asked for longest, and at the end all.
 
     Args:
@@ -106,11 +70,11 @@ class OpenFiles(Generic[FileT]):
         most: how many are open at once.
     """
 
-    def __init__(self, open_one: Callable[[str], FileT], most: int = MAX_OPEN) -> None:
+    def __init__(self, open_one: Callable[[str], BinaryIO], most: int = MAX_OPEN) -> None:
         self._open_one, self._most = open_one, most
-        self._files: OrderedDict[str, FileT] = OrderedDict()
+        self._files: OrderedDict[str, BinaryIO] = OrderedDict()
 
-    def __getitem__(self, name: str) -> FileT:
+    def __getitem__(self, name: str) -> BinaryIO:
         if name in self._files:
             self._files.move_to_end(name)
             return self._files[name]
@@ -119,7 +83,7 @@ class OpenFiles(Generic[FileT]):
         self._files[name] = file = self._open_one(name)
         return file
 
-    def __enter__(self) -> OpenFiles[FileT]:
+    def __enter__(self) -> OpenFiles:
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:

@@ -18,9 +18,14 @@ import numpy as np
 import numpy.typing as npt
 
 from verl.crosscheck.errors import DamagedError
-from verl.crosscheck.exchange.record.container import open_file
-from verl.crosscheck.exchange.record.limits import MAX_HEADER_BYTES, MalformedError
-from verl.crosscheck.weights.portable.files import LENGTH_BYTES, OpenFiles, header_line, json_object
+from verl.crosscheck.exchange.record.container import (
+    LENGTH_BYTES,
+    MAX_HEADER_BYTES,
+    MalformedError,
+    json_object,
+    open_file,
+)
+from verl.crosscheck.weights.portable.files import OpenFiles, header_line
 from verl.crosscheck.weights.portable.manifest import PortableManifest, TensorEntry, read_manifest
 
 _READ_BYTES = 64 << 20

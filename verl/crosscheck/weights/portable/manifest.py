@@ -16,10 +16,9 @@ import msgspec
 import torch
 
 from verl.crosscheck.exchange.documents import NotADocumentError, struct_of
-from verl.crosscheck.exchange.record.container import open_file
-from verl.crosscheck.exchange.record.limits import MAX_DIMENSIONS, MalformedError
+from verl.crosscheck.exchange.record.container import MAX_DIMENSIONS, MalformedError, json_object, open_file
 from verl.crosscheck.weights.naming import TensorKind
-from verl.crosscheck.weights.portable.files import STORAGE, json_object
+from verl.crosscheck.weights.portable.files import STORAGE
 
 NAME = "portable.json"
 SCHEMA = "verl-crosscheck.portable/1"

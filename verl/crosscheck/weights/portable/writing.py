@@ -25,16 +25,15 @@ from typing import Any, BinaryIO
 import msgspec
 import torch
 
+from verl.crosscheck.exchange.record.container import LENGTH_BYTES, write_all
 from verl.crosscheck.weights.naming import TensorKind
 from verl.crosscheck.weights.portable.files import (
-    LENGTH_BYTES,
     OpenFiles,
     dtype_name,
     file_name,
     header_line,
     header_text,
     require_storable,
-    write_all,
 )
 from verl.crosscheck.weights.portable.manifest import TensorEntry
 from verl.crosscheck.weights.tensors import LocalTensor
