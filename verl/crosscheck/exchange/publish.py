@@ -43,12 +43,7 @@ def publish_file(
     disk = filesystem.active()
     stage = layout.staging(final, _writer())
     with _removed_on_error(stage):
-        with disk.create(stage) as file:
-            write(file)
-            file.flush()
-            if durable:
-                disk.flush(file.fileno())
-            size_bytes = os.fstat(file.fileno()).st_size
+        size_bytes = _write(stage, write, durable=durable)
         if replace:
             disk.rename(stage, final)
         else:
@@ -102,7 +97,8 @@ def publish_folder(final: Path, fill: Callable[[Path], object], about: dict[str,
             raise PublishError(f"{final} was not published: the save wrote a {layout.MANIFEST} of its own")
         if not sizes:
             raise PublishError(f"{final} was not published: the save returned without an error and wrote no file")
-        _write_manifest(stage / layout.MANIFEST, Manifest(about, sizes))
+        manifest = json.dumps(plain(Manifest(about, sizes)), indent=1, ensure_ascii=False).encode()
+        _write(stage / layout.MANIFEST, lambda file: file.write(manifest))
         for folder in sorted({stage, *(path for path in stage.rglob("*") if path.is_dir())}):
             disk.flush_path(folder)
         rename_new_folder(stage, final)
@@ -139,6 +135,17 @@ def sweep(folder: Path, kind: ArtefactKind) -> None:
             disk.remove(aside)
 
 
+def _write(path: Path, write: Callable[[BinaryIO], object], *, durable: bool = True) -> int:
+    """Make a file under its staging name. Return its size in bytes."""
+    disk = filesystem.active()
+    with disk.create(path) as file:
+        write(file)
+        file.flush()
+        if durable:
+            disk.flush(file.fileno())
+        return os.fstat(file.fileno()).st_size
+
+
 def _writer() -> str:
     return f"{os.getpid()}-{secrets.token_hex(4)}"
 
@@ -151,14 +158,6 @@ def _removed_on_error(stage: Path) -> Iterator[None]:
         with suppress(OSError):
             filesystem.active().remove(stage)
         raise
-
-
-def _write_manifest(path: Path, manifest: Manifest) -> None:
-    disk = filesystem.active()
-    with disk.create(path) as file:
-        file.write(json.dumps(plain(manifest), indent=1, ensure_ascii=False).encode())
-        file.flush()
-        disk.flush(file.fileno())
 
 
 def _refuse_existing(final: Path) -> None:

@@ -35,13 +35,9 @@ class PartnerChecks:
 
     def __init__(self, run: OwnRun, settings: ShareSettings, clock: Clock) -> None:
         self._run, self._settings, self._clock = run, settings, clock
-        self._peer = Peer(
-            run.slot.session.folder,
-            OTHER[run.slot.mode],
-            settings.silence_s,
-            clock,
-            run.card.others_before,
-        )
+        slot = run.slot
+        self.peer = Peer(slot.session.folder, OTHER[slot.mode], settings.silence_s, clock, run.card.others_before)
+        """The other run."""
         self._configured: int | None = None
         self._choice: FormatChoice | None = None
         self._said: FormatChoice | None = None
@@ -49,11 +45,6 @@ class PartnerChecks:
         """Why this run's workers have no portable checkpoints, as far as they have reported it."""
         self._compared: tuple[int, bool] | None = None
         """Number of the run that was compared with, and whether its facts were."""
-
-    @property
-    def peer(self) -> Peer:
-        """The other run."""
-        return self._peer
 
     def look_around(self) -> Sighting | None:
         """Compare configurations, if the other run is there and that has not been done.
@@ -64,7 +55,7 @@ class PartnerChecks:
             SettingsError: portable ones are needed, and this run's workers have none.
             ResumeError: what this run needs is gone, and will not be made again.
         """
-        seen = self._peer.look()
+        seen = self.peer.look()
         self.notice(seen)
         return seen
 
@@ -94,27 +85,21 @@ class PartnerChecks:
             if number == 0:  # no other run yet: choose what fits a run laid out like this one
                 asked = self._settings.ckpt_format
                 return CkptFormat.NATIVE if asked is CkptFormat.AUTO else asked
-            self._choose(run_files.read_card(self._run.slot.session.run(self._peer.mode, number)))
-        assert self._choice is not None
+            return self._choose(run_files.read_card(self._run.slot.session.run(self.peer.mode, number))).format
         return self._choice.format
 
-    def _choose(self, other: Card) -> None:
+    def _choose(self, other: Card) -> FormatChoice:
         self._choice = choose(self._run.card, other)
         self.require_portable_if_chosen()
+        return self._choice
 
     def require_portable_if_chosen(self) -> None:
-        """Raises SettingsError if portable checkpoints are asked for, or needed, and this run's workers have none."""
+        """Raise SettingsError if portable checkpoints are asked for, or needed, and this run's workers have none."""
         asked = self._settings.ckpt_format if self._choice is None else self._choice.format
         if asked is CkptFormat.PORTABLE and self.why_not_portable:
             raise SettingsError(
                 f"this run cannot exchange portable checkpoints: not possible with {self.why_not_portable}"
             )
-
-    def _say_choice(self) -> None:
-        """Report the form once, and again if another run takes the other one's place and the choice changes."""
-        if self._choice is not None and self._choice != self._said:
-            say(MARK, f"checkpoints are exchanged in the {self._choice.format.value} form: {self._choice.reason}")
-            self._said = self._choice
 
     def require_partner(self, kind: ArtefactKind, index: int) -> None:
         """Do as `look_around`, and raise if the other run has ended without what this one needs next.
@@ -128,7 +113,7 @@ class PartnerChecks:
         """
         seen = self.look_around()
         if seen is not None and seen.end is not None and seen.end.state is not EndState.FINISHED:
-            self._peer.require_hope(kind, index)
+            self.peer.require_hope(kind, index)
 
     def require_agreement(self) -> None:
         """Compare configurations and facts, before something of the other run is used for the first time.
@@ -142,13 +127,15 @@ class PartnerChecks:
         number = seen.number if seen is not None else self._run.card.others_before
         if number == 0 or self._compared == (number, True):
             return
-        names = self._run.slot.session.run(self._peer.mode, number)
+        names = self._run.slot.session.run(self.peer.mode, number)
         reported = self._reports_facts(names, over=seen is None)
         if self._compared != (number, reported):
             other = seen.card if seen is not None else run_files.read_card(names)
             self._compare_all(other, names, reported, over=seen is None)
-            self._choose(other)
-            self._say_choice()
+            choice = self._choose(other)
+            if choice != self._said:  # once, and again if another run takes the other one's place and it changes
+                say(MARK, f"checkpoints are exchanged in the {choice.format.value} form: {choice.reason}")
+                self._said = choice
             if why := why_other_updates(*(batch_split_of(flatten(each.config)) for each in (self._run.card, other))):
                 say(MARK, f"Warning: the verdict will not compare the updates: {why}", "yellow")
             self._compared = (number, reported)

@@ -12,7 +12,7 @@ from verl.crosscheck.evidence.step import TensorChange
 from verl.crosscheck.settings import ChangeDetail
 from verl.crosscheck.weights import calls
 from verl.crosscheck.weights.change import on_worker
-from verl.crosscheck.weights.change.memory import ChangePart
+from verl.crosscheck.weights.change.on_worker import ChangePart
 from verl.crosscheck.weights.change.watch import WeightWatch, combine
 
 

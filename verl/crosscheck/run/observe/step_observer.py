@@ -7,24 +7,42 @@ What cannot be recorded is marked missing, with the reason; it never stops the r
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
+from verl.crosscheck.console import MARK, say
+from verl.crosscheck.diagnosis.compare import compare_step
+from verl.crosscheck.diagnosis.findings import State, StepComparison
+from verl.crosscheck.diagnosis.findings_json import to_json
+from verl.crosscheck.diagnosis.thresholds import limits_for
 from verl.crosscheck.evidence import files
 from verl.crosscheck.evidence.step import StepEvidence
+from verl.crosscheck.exchange import filesystem
+from verl.crosscheck.exchange.publish import publish_json
 from verl.crosscheck.exchange.session.claim import RunSlot
 from verl.crosscheck.reasons import Reason, ReasonCode, because
+from verl.crosscheck.redaction import text_without_secrets
+from verl.crosscheck.report.live_line import live_line
 from verl.crosscheck.run.hooks import ActorFiles, ActorUpdate, Load
-from verl.crosscheck.run.observe.attempts import Attempts
 from verl.crosscheck.run.observe.gather import blank_evidence, evidence_of_batch
-from verl.crosscheck.run.observe.live_comparison import LiveComparison
 from verl.crosscheck.run.observe.sampling import sampling_of
 from verl.crosscheck.run.step_times import StepTimes
 from verl.crosscheck.settings import CkptFormat, Detail, ShareMode, ShareSettings
 from verl.crosscheck.weights.change.watch import WeightWatch
 from verl.crosscheck.weights.sync import EngineDigests, EngineWeights
+
+PREFIX = "crosscheck/"
+"""Prefix of the metrics of a comparison."""
+
+_GENERATES_NOTHING = because(ReasonCode.GENERATES_NOTHING)
+_NOT_ASKED = because(ReasonCode.WORKERS_NOT_NAMED)
+
+T = TypeVar("T")
 
 
 class StepObserver:
@@ -44,7 +62,7 @@ class StepObserver:
         self._missing: Mapping[str, Reason] = {}
         self._watch: WeightWatch | None = None
         self._engine: EngineWeights | None = None
-        self._samples = slot.mode == ShareMode.CKPT.value
+        self._samples = slot.mode is ShareMode.CKPT
         """Whether the run's own engine generates."""
         self._thread = ThreadPoolExecutor(1, "crosscheck-observer")
         self._pending_digests: Future[EngineDigests] | None = None
@@ -148,9 +166,9 @@ class StepObserver:
         if evidence is None:
             return None
         with self._times.spent("evidence"):
-            weights, no_weights = (
-                self._pending_digests.result() if self._pending_digests else ({}, {"weights": self._why_no_digests})
-            )
+            why = _NOT_ASKED if self._samples else _GENERATES_NOTHING
+            pending = self._pending_digests
+            weights, no_weights = pending.result() if pending else ({}, {"weights": why})
             changes, no_changes = self._changes
             missing = {**evidence.missing, **no_changes, **no_weights}
             complete = replace(evidence, changes=changes, weights=weights, missing=missing)
@@ -159,10 +177,91 @@ class StepObserver:
             )
         return complete
 
-    @property
-    def _why_no_digests(self) -> Reason:
-        return _NOT_ASKED if self._samples else _GENERATES_NOTHING
+
+class LiveComparison:
+    """Compares the evidence of a run in mode `ckpt` with the other run's, as soon as there are both: metrics for the
+    tracker, one line in the log, and a file for the report.
+
+    Args:
+        slot: the run's place in its session.
+        attempts: of the run.
+    """
+
+    def __init__(self, slot: RunSlot, attempts: Attempts) -> None:
+        self._slot, self._attempts = slot, attempts
+        self.metrics: dict[str, float] = {}
+        """Of the latest step, by the names that a tracker shows."""
+
+    def compare(self, own: StepEvidence) -> None:
+        """Compare the step that `own` is of; the other run has recorded it before it published its checkpoint."""
+        self.metrics = {}
+        other = self._other(own.global_step)
+        if other is None:
+            return
+        comparison = self._attempts.result(
+            "the comparison", lambda: compare_step(own, other, limits_for(own.sampling, other.sampling))
+        )
+        if comparison is None:
+            return
+        self.metrics = metrics_of(comparison)
+        differs = any(each.state is State.DIFFER for each in comparison.findings)
+        say(MARK, live_line(comparison), "red" if differs else "green")
+        self._attempts.keep(
+            self._slot.names.comparison(own.global_step),
+            lambda path: publish_json(path, to_json(comparison), replace=True, durable=False),
+        )
+
+    def _other(self, global_step: int) -> StepEvidence | None:
+        try:
+            return files.load_of_step(self._slot.session.folder, ShareMode.ROLLOUT, global_step)
+        except Exception as e:  # whatever the other run has left there
+            say(MARK, f"Warning: step {global_step} cannot be compared: {e}. The run goes on", "yellow")
+            return None
 
 
-_GENERATES_NOTHING = because(ReasonCode.GENERATES_NOTHING)
-_NOT_ASKED = because(ReasonCode.WORKERS_NOT_NAMED)
+def metrics_of(comparison: StepComparison) -> dict[str, float]:
+    """Return each quantity that was compared, how many exceed their threshold, and how many were not compared."""
+    values = {
+        f"{PREFIX}{each.aspect.value}/{each.quantity}": each.value
+        for each in comparison.findings
+        if each.value is not None
+    }
+    count = {state: sum(each.state is state for each in comparison.findings) for state in State}
+    return {
+        **values,
+        f"{PREFIX}beyond_limit": float(count[State.DIFFER]),
+        f"{PREFIX}not_compared": float(count[State.MISSING]),
+    }
+
+
+class Attempts:
+    """Attempts of one run that must not stop it: what fails is reported in the log, once for each reason, and is not
+    recorded."""
+
+    def __init__(self) -> None:
+        self._warned: set[str] = set()
+
+    def result(self, what: str, make: Callable[[], T]) -> T | None:
+        """Return what `make` returns; None, with a warning that `what` is not recorded, if it fails."""
+        return self.result_or_reason(what, make)[0]
+
+    def result_or_reason(self, what: str, make: Callable[[], T]) -> tuple[T | None, str]:
+        """Return as `result` does, and why there is nothing; an empty reason if there is something."""
+        try:
+            return make(), ""
+        except Exception as e:
+            reason = text_without_secrets(f"{type(e).__name__}: {e}", os.environ)
+        if reason not in self._warned:
+            self._warned.add(reason)
+            say(MARK, f"Warning: {what} is not recorded ({reason}). The run goes on; the verdict lacks it", "yellow")
+        return None, reason
+
+    def keep(self, path: Path, write: Callable[[Path], object]) -> None:
+        """Call `write` with a path in the run's folder; its folder is made, for its owner alone, if it is missing."""
+
+        def make_folder_and_write() -> None:
+            with suppress(FileExistsError):
+                filesystem.active().mkdir(path.parent)
+            write(path)
+
+        self.result(str(path), make_folder_and_write)

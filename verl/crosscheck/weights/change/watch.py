@@ -23,7 +23,7 @@ from verl.crosscheck.reasons import Reason, ReasonCode, because
 from verl.crosscheck.settings import ChangeDetail
 from verl.crosscheck.weights.calls import one_line, run_on_all
 from verl.crosscheck.weights.change import on_worker
-from verl.crosscheck.weights.change.memory import ChangePart
+from verl.crosscheck.weights.change.on_worker import ChangePart
 
 Changes = tuple[dict[str, TensorChange], dict[str, Reason]]
 """Changes by tensor, and what is missing of them and why: `StepEvidence.changes` and `missing`."""

@@ -5,8 +5,8 @@
 import pytest
 import torch
 
-from verl.crosscheck.weights.change import memory
-from verl.crosscheck.weights.change.memory import ChangePart, WeightMemory
+from verl.crosscheck.weights.change import on_worker
+from verl.crosscheck.weights.change.on_worker import ChangePart, WeightMemory
 from verl.crosscheck.weights.tensors import LocalTensor
 
 
@@ -55,7 +55,7 @@ def test_without_the_second_copy_the_distance_of_the_two_is_not_known():
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
 def test_sums_are_exact_over_blocks_in_each_dtype(monkeypatch, dtype):
-    monkeypatch.setattr(memory, "BLOCK_ELEMENTS", 4)
+    monkeypatch.setattr(on_worker, "BLOCK_ELEMENTS", 4)
     remembered, a = WeightMemory(), torch.arange(11, dtype=dtype)
     remembered.remember(parts(a=a))
     a += torch.arange(11, dtype=dtype)
@@ -79,7 +79,7 @@ def test_a_weight_that_is_not_finite_shows():
 def test_copies_are_made_once(monkeypatch):
     remembered, a = WeightMemory(), torch.zeros(2)
     remembered.remember(parts(a=a))
-    monkeypatch.setattr(memory, "_copy", lambda local: pytest.fail("copied anew"))
+    monkeypatch.setattr(on_worker, "_copy", lambda local: pytest.fail("copied anew"))
     a += 1.0
     remembered.remember(parts(a=a))
     assert remembered.own_change(parts(a=a))["a"].own == 0.0
