@@ -3,7 +3,9 @@
 """From what two runs left in a directory to what a report shows."""
 
 import json
+import os
 import shutil
+import stat
 
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ from recipe.crosscheck.bench.synthetic import (
 )
 from verl.crosscheck.diagnosis.findings import Aspect, Confidence, Phase
 from verl.crosscheck.errors import DirectoryError, SettingsError
+from verl.crosscheck.exchange import documents
 from verl.crosscheck.exchange.session.run_files import Start
 from verl.crosscheck.report import load
 from verl.crosscheck.report.load import ReportRequest, load_report
@@ -87,6 +90,50 @@ def test_what_was_not_logged_is_compared_now_and_gives_the_same(stale, tmp_path)
     anew = of(stale, recompute=True)
     assert anew.scenarios[0].recomputed == 5
     assert anew.verdict == logged.verdict
+
+
+def oversized(path, monkeypatch):
+    monkeypatch.setattr(documents, "MAX_SIZE_BYTES", path.stat().st_size - 1)
+
+
+def deep(path, monkeypatch):
+    path.write_text('{"deep": ' + "[" * 100 + "]" * 100 + "}")
+
+
+def of_another_user(path, monkeypatch):
+    real, inode = os.fstat, path.stat().st_ino
+
+    def fstat(descriptor):
+        found = real(descriptor)
+        if found.st_ino != inode:
+            return found
+        values = list(found)
+        values[stat.ST_UID] += 1
+        return os.stat_result(values)
+
+    monkeypatch.setattr(documents.os, "fstat", fstat)
+
+
+def linked(path, monkeypatch):
+    path.symlink_to(path.rename(path.with_name("elsewhere")))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (oversized, "is not a regular file of at most"),
+        (deep, "nests deeper than 64 levels"),
+        (of_another_user, "belongs to user"),
+        (linked, "a symbolic link is never followed"),
+    ],
+)
+def test_a_comparison_that_no_run_would_write_is_not_used(stale, tmp_path, monkeypatch, spoil, words):
+    copy = shutil.copytree(stale, tmp_path / "copy")
+    path = max(copy.rglob("comparison/step_*.json"), key=lambda each: each.stat().st_size)
+    spoil(path, monkeypatch)
+    (scenario,) = of(copy).scenarios
+    assert words in scenario.problems[str(path.relative_to(copy))]
+    assert scenario.recomputed >= 1
 
 
 def test_nothing_but_the_shown_steps_is_read_where_comparisons_were_logged(stale, monkeypatch):

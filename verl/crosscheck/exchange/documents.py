@@ -30,8 +30,8 @@ import math
 import os
 import re
 import stat
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
@@ -99,8 +99,20 @@ def read_document(path: Path, kind: type[D]) -> D:
         DamagedError: it is not JSON, of another schema or version, not this user's, or a field is missing or of another
             type. Names the path, the field, what was expected and what was found.
     """
-    try:
+    with _naming(path):
         return parse_document(path, kind)
+
+
+def read_json(path: Path) -> Any:
+    """Return what a JSON file without a schema in it holds: a comparison that 0.1.0 wrote. Else as `read_document`."""
+    with _naming(path):
+        return _parsed(_content(path))
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    try:
+        yield
     except _CannotReadError as e:
         raise UnreadableError(f"{path} {e}. Nothing of it was used") from None
     except NotADocumentError as e:

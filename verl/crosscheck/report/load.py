@@ -7,7 +7,6 @@ A step is compared as it was logged, or anew from the evidence of both runs.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,8 +19,8 @@ from verl.crosscheck.diagnosis.findings_json import comparison_from_json
 from verl.crosscheck.diagnosis.reference import reference_of
 from verl.crosscheck.diagnosis.thresholds import Thresholds, limits_for, profile, read_limits
 from verl.crosscheck.diagnosis.verdict import judge
-from verl.crosscheck.errors import CrossCheckError, DamagedError
-from verl.crosscheck.exchange.directory import require_own_file
+from verl.crosscheck.errors import CrossCheckError
+from verl.crosscheck.exchange.documents import read_json
 from verl.crosscheck.report.model import Control, Report, Scenario, TokenRow
 from verl.crosscheck.report.recorded_pair import RecordedPair, find_pair, load_evidence, runs_of, settings_of
 from verl.crosscheck.report.worst_rows import Decode
@@ -116,12 +115,6 @@ def _own_version() -> dict[str, str]:
         return {"verl-crosscheck": "from source"}
 
 
-MAX_COMPARISON_BYTES = 64 * 1024 * 1024
-"""A model of a thousand tensors takes about 100 kB."""
-
-"""Of the sampler and of the taker."""
-
-
 @dataclass(frozen=True)
 class PairComparisons:
     """What there is of a pair's steps."""
@@ -174,21 +167,10 @@ def _logged(pair: RecordedPair, step: int) -> StepComparison | None:
     if path is None:
         return None
     try:
-        return comparison_from_json(_read_json(path))
+        return comparison_from_json(read_json(path))
     except (CrossCheckError, OSError) as e:
         pair.tell_problem(path, e)
         return None
-
-
-def _read_json(path: Path) -> Any:
-    require_own_file(path)
-    size_bytes = path.lstat().st_size
-    if path.is_symlink() or size_bytes > MAX_COMPARISON_BYTES:
-        raise DamagedError(f"{path} is a link, or larger than {MAX_COMPARISON_BYTES} bytes. It was not used")
-    try:
-        return json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as e:
-        raise DamagedError(f"{path} is not JSON ({e}). It was not used") from None
 
 
 def _made(pair: RecordedPair, step: int) -> StepComparison | None:
