@@ -35,6 +35,40 @@ def verl_crosscheck(*arguments, status=0):
     return done.stdout
 
 
+IMPORTED = """
+import atexit, sys
+from _verl_overlay.command import main
+heavy = ("torch", "ray", "transformers", "tensordict")
+atexit.register(lambda: print("imported:", *(name for name in heavy if name in sys.modules)))
+sys.argv[0] = "verl-crosscheck"
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [
+        (["report", ".", "-o", "page.html"], 10),
+        (["report", ".", "--recompute", "--json"], 10),
+        (["report", ".", "--lang", "zh"], 10),
+        (["status", "."], 0),
+        (["status", ".", "--json"], 0),
+        (["clean", ".", "--all"], 0),
+        (["doctor", ".", "--megabytes", "1"], 0),
+        (["show", "rollout_0"], 0),
+        (["show", "sessions/session_1"], 0),
+        (["show", "sessions/session_1/runs/ckpt_1"], 0),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_whoever_reads_imports_no_torch(root, command, status):
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTED, *command], capture_output=True, text=True, check=False, timeout=120, cwd=root
+    )
+    assert done.returncode == status, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "imported:", done.stderr
+
+
 def test_report(root):
     found = json.loads(verl_crosscheck("report", root, "--json", status=10))
     verdict = found["verdict"]
