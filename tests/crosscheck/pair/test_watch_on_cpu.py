@@ -188,7 +188,7 @@ def test_the_time_limit(watched):
 
 def test_fewer_steps_than_asked_for(watched):
     outcome = watched({0: (0, WELL)}, {0: (0, ended(RunState.FINISHED, 1))})
-    assert outcome.words == "B ended after 1 of 2 steps, and no error was told"
+    assert outcome.words == "B ended after 1 of 2 steps and reported no error"
     resumed = replace(ended(RunState.FINISHED, 122), after_step=120)
     assert watched({0: (0, resumed)}, {0: (0, resumed)}).ok
 

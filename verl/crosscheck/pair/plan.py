@@ -65,7 +65,7 @@ class Side:
         name: `a` or `b`; in a control both are B.
         env: variables for it alone.
         folder: where its own files go.
-        overrides: what is appended to its command; the first one tells a training that they reached it.
+        overrides: what is appended to its command; by the first one a training shows that they reached it.
         cwd: folder that it is started in; the caller's if None.
     """
 

@@ -217,7 +217,7 @@ def conclude(pair: PairPlan, sight: PairSight) -> PairOutcome:
             return _outcome(pair, sight, f"{side.label} ended with status 0, and its run {run.state.words}", which)
         done = (run.global_step or 0) - run.after_step
         if done < pair.steps:
-            words = f"{side.label} ended after {done} of {pair.steps} steps, and no error was told"
+            words = f"{side.label} ended after {done} of {pair.steps} steps and reported no error"
             return _outcome(pair, sight, words, which)
     words = f"both runs finished {pair.steps} step{'' if pair.steps == 1 else 's'}"
     return _outcome(pair, sight, words, None, ok=True)
