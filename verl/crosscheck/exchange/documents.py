@@ -120,7 +120,7 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def parse_document(path: Path, kind: type[D]) -> D:
-    """As `read_document`, for callers that word the error themselves.
+    """Do as `read_document`, for callers that word the error themselves.
 
     Raises:
         FileNotFoundError: there is none.
@@ -191,7 +191,7 @@ _OUR_WORDS = {"`object": "`dict", "`array": "`list", " | ": " or ", "`": ""}
 
 
 def _complaint(message: str, data: Any, kind: type) -> str:
-    """What msgspec found, with the value in question and the allowed ones, neither of which it names."""
+    """Return what msgspec found wrong, with the value and the allowed ones, neither of which it names."""
     match = _COMPLAINT.fullmatch(message)
     assert match is not None  # the expression takes any text
     what, at = match["what"], match["at"] or ""
@@ -209,7 +209,7 @@ def _complaint(message: str, data: Any, kind: type) -> str:
 
 
 def _follow(data: Any, info: Any, at: str) -> tuple[Any, list[Any]]:
-    """The value at a path of msgspec's, or the dict that holds it, and the values that its type allows if they are few.
+    """Return the value at a path of msgspec's, or the dict that holds it, and the values of its type if they are few.
 
     For a value of a dict msgspec writes `[...]` in place of the key.
     """

@@ -23,11 +23,11 @@ class Filesystem:
     """The real file system. Errors are the operating system's own."""
 
     def raw(self, path: Path) -> io.FileIO:
-        """A new file, for its owner alone, open for writing and reading; fails if the name is taken."""
+        """Return a new file, for its owner alone, open for writing and reading. Raise if the name is taken."""
         return io.FileIO(path, "x+b", opener=lambda name, flags: os.open(name, flags, _OWNER_FILE))
 
     def create(self, path: Path) -> BinaryIO:
-        """As `raw`, buffered: all is written or an error is raised, however little the raw file takes at once."""
+        """Return a new file as `raw` does, with a buffer: all is written, or an error is raised."""
         return cast(BinaryIO, io.BufferedRandom(self.raw(path)))
 
     def overwrite(self, path: Path, content: bytes) -> None:
@@ -43,7 +43,7 @@ class Filesystem:
         os.fsync(descriptor)
 
     def flush_path(self, path: Path) -> int:
-        """As `flush`, for a file or folder by name. Return its size in bytes."""
+        """Do as `flush`, for a file or folder by name. Return its size in bytes."""
         descriptor = os.open(path, os.O_RDONLY)
         try:
             self.flush(descriptor)
@@ -56,14 +56,14 @@ class Filesystem:
         os.link(source, target)
 
     def rename(self, source: Path, target: Path) -> None:
-        """Rename; replaces a file, or an empty folder by a folder, and fails on a folder with anything in it."""
+        """Rename. Replaces a file, and an empty folder by a folder; raises if the target is a folder with entries."""
         source.rename(target)
 
     def unlink(self, path: Path) -> None:
         path.unlink()
 
     def mkdir(self, path: Path) -> None:
-        """A folder for its owner alone."""
+        """Make a folder for its owner alone."""
         path.mkdir(mode=_OWNER_FOLDER)
 
     def rmdir(self, path: Path) -> None:

@@ -92,7 +92,7 @@ class RunNames:
         return self.folder / "evidence"
 
     def evidence(self, global_step: int) -> Path:
-        """The evidence of one step; replaced if the step is done again."""
+        """Return the folder of one step's evidence; replaced if the step is done again."""
         return self.all_evidence / f"step_{global_step}"
 
     @property
@@ -101,7 +101,7 @@ class RunNames:
         return self.folder / "comparison"
 
     def comparison(self, global_step: int) -> Path:
-        """The comparison of one step."""
+        """Return the file of one step's comparison."""
         return self.comparisons / f"step_{global_step}.json"
 
 
@@ -112,15 +112,15 @@ class Layout:
     root: Path
 
     def rollout(self, index: int) -> Path:
-        """File of the `index`-th call of `generate_sequences`, counted from 0."""
+        """Return the file of the `index`-th call of `generate_sequences`, counted from 0."""
         return self.root / f"rollout_{index}"
 
     def ckpt(self, index: int) -> Path:
-        """Folder of the actor after its `index`-th update, counted from 0."""
+        """Return the folder of the actor after its `index`-th update, counted from 0."""
         return self.root / f"ckpt_{index}"
 
     def artefact(self, kind: ArtefactKind, index: int) -> Path:
-        """File or folder of an artefact of either kind."""
+        """Return the file or folder of an artefact of either kind."""
         return self.root / f"{kind}_{index}"
 
     @property
@@ -129,7 +129,8 @@ class Layout:
         return self.root / "sessions"
 
     def session(self, number: int) -> Path:
-        """Folder of the `number`-th session, counted from 1: its runs, and its artefacts once a later one has begun."""
+        """Return the folder of the `number`-th session, counted from 1. It holds the session's runs, and also its
+        artefacts once a later session has begun."""
         return self.sessions / f"session_{number}"
 
     @property
@@ -143,22 +144,22 @@ class Layout:
         return self.root / "doctor"
 
     def doctor_note(self, host: str) -> Path:
-        """The note of one host."""
+        """Return the file of one host's note."""
         return self.doctor / f"{_NOT_IN_A_HOST_NAME.sub('_', host)[:200]}.json"
 
 
 def runs_folder(session: Path) -> Path:
-    """Folder of the runs that took part in a session."""
+    """Return the folder of the runs that took part in a session."""
     return session / "runs"
 
 
 def run_folder(session: Path, mode: ShareMode, number: int) -> Path:
-    """Folder of the `number`-th run of a mode in a session, counted from 1; the highest number is the current run."""
+    """Return the folder of a mode's `number`-th run in a session, counted from 1; the highest is the current run."""
     return runs_folder(session) / f"{mode}_{number}"
 
 
 def candidate(session: Path, mode: ShareMode) -> Path:
-    """A count that grows while a new run waits to see whether the current run of a mode is dead."""
+    """Return the file of a count that grows while a new run watches whether the current run of a mode is dead."""
     return runs_folder(session) / f"candidate_{mode}"
 
 

@@ -212,7 +212,7 @@ def rename_new_folder(stage: Path, final: Path) -> None:
 
 
 def _files_below(folder: Path) -> list[str]:
-    """Names, relative to `folder` and sorted, of the regular files below it."""
+    """Return the names of the regular files below `folder`, relative to it and sorted."""
     names = []
     for path in sorted(folder.rglob("*")):
         mode = path.lstat().st_mode

@@ -90,7 +90,7 @@ class Exchange(NoHooks, ABC):
         resuming.require_start(self.start, global_step)
 
     def begin_training(self, workers: Any) -> None:
-        """Training is about to begin with the weights that `workers`, the actor's worker group, hold."""
+        """Begin training with the weights that `workers`, the actor's worker group, hold."""
 
     def report_facts(self, facts: dict[str, Any]) -> None:
         """Report what the other run compares besides the configuration."""

@@ -91,7 +91,8 @@ class LiveExchange(Exchange):
         self.observer.note_sampling(self.config, tokenizer)
 
     def begin_training(self, workers: Any) -> None:
-        """Raises as `PartnerChecks.look_around` does; SettingsError if `workers` lack the form that is chosen."""
+        """Begin training. Raises as `PartnerChecks.look_around` does, and SettingsError if `workers` lack the form that
+        is chosen."""
         if self.settings.ckpt_format is not CkptFormat.NATIVE:
             self.partner.why_not_portable = _why_not_portable(workers)
         self.partner.look_around()

@@ -78,7 +78,7 @@ def pass_terminal_to_workers() -> None:
 
 
 def _require_no_replay(settings: ShareSettings) -> None:
-    """Without a mode, a replay does not know which phase to replay."""
+    """Raise if a replay is asked for and no mode says which phase to replay."""
     if settings.replay:
         raise SettingsError(
             "trainer.share_data_replay=True says nothing without a mode. Type trainer.share_data=rollout to train on "
@@ -87,7 +87,7 @@ def _require_no_replay(settings: ShareSettings) -> None:
 
 
 def _refuse_skip(config: Any, mode: ShareMode) -> None:
-    """Rollout skip loads this run's old rollouts, the cross-check exchanges fresh ones: one would hide the other."""
+    """Raise if rollout skip is on: it loads old rollouts of this run, and the cross-check exchanges new ones."""
     if OmegaConf.select(config, "actor_rollout_ref.rollout.skip_rollout"):
         raise SettingsError(
             f"actor_rollout_ref.rollout.skip_rollout=True and trainer.share_data={mode.value} exclude each other: "

@@ -61,7 +61,7 @@ class Region:
         return _range_blocks(self) if self.is_range else _box_blocks(self)
 
     def runs(self) -> Iterator[tuple[int, int]]:
-        """The first element and the number of elements of each part that is contiguous in the whole tensor."""
+        """Yield the first element and the number of elements of each part that is contiguous in the tensor."""
         columns = self.shape[-1] if self.shape else 1
         for block in self.blocks:
             rows, width = block.rows_R, block.stop - block.start
@@ -75,24 +75,24 @@ class Region:
                     yield row * columns + block.start, width
 
     def of(self, whole: torch.Tensor) -> torch.Tensor:
-        """This part of a whole contiguous tensor, sharing its memory."""
+        """Return this part of a whole contiguous tensor, sharing its memory."""
         if self.is_range:
             return whole.view(-1)[self.offset[0] : self.offset[0] + self.size[0]]
         return whole[tuple(slice(first, first + count) for first, count in zip(self.offset, self.size, strict=True))]
 
 
 def whole(shape: Sequence[int]) -> Region:
-    """All of a tensor."""
+    """Return the region that is all of a tensor."""
     return Region(tuple(shape), (0,) * len(shape), tuple(shape))
 
 
 def box(shape: Sequence[int], offset: Sequence[int], size: Sequence[int]) -> Region:
-    """The box that starts at `offset` and has `size` elements along each dimension."""
+    """Return the box that starts at `offset` and has `size` elements along each dimension."""
     return Region(tuple(shape), tuple(offset), tuple(size))
 
 
 def flat_range(shape: Sequence[int], first: int, count: int) -> Region:
-    """`count` elements of the flattened tensor, from element `first` on."""
+    """Return the region of `count` elements of the flattened tensor, from element `first` on."""
     return Region(tuple(shape), (first,), (count,), is_range=True)
 
 

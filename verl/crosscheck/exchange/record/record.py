@@ -118,7 +118,7 @@ def read_record(path: Path) -> Record:
 
 
 def read_stored(path: Path) -> StoredRecord:
-    """As `read_record`, without importing torch."""
+    """Do as `read_record`, without importing torch."""
     return _read(path, lambda container: _decode(container, lambda tensor: tensor))
 
 
@@ -168,7 +168,7 @@ def _sources(tensors: Mapping[str, torch.Tensor]) -> dict[str, ByteSource]:
 def _split_arrays(
     arrays: Mapping[str, npt.NDArray[Any]], encoder: Encoder
 ) -> tuple[dict[str, ByteSource], dict[str, Description]]:
-    """Numeric arrays as sources, and object arrays as descriptions."""
+    """Return numeric arrays as sources, and object arrays as descriptions."""
     sources: dict[str, ByteSource] = {}
     objects: dict[str, Description] = {}
     for name, array in arrays.items():
@@ -237,14 +237,14 @@ _CELLS_PER_PIECE = 256
 
 
 def json_part(name: str, document: dict[str, Any]) -> FilePart:
-    """The document as UTF-8 bytes; the text is made twice, once for its size, and is never whole in memory."""
+    """Return the document as UTF-8 bytes. The text is made twice, once for its size, and is never whole in memory."""
     size = sum(len(piece) for piece in _pieces(document, _SPLIT_LEVELS))
     chunks = (np.frombuffer(piece, np.uint8) for piece in _pieces(document, _SPLIT_LEVELS))
     return FilePart(name, "U8", (size,), lambda: chunks)
 
 
 def _pieces(tree: Any, levels: int) -> Iterator[bytes]:
-    """The text of a tree; objects and lists are taken apart down to `levels`, the last ones in runs of cells."""
+    """Yield the text of a tree. Objects and lists are split down to `levels`, the last ones into runs of cells."""
     if not tree or not levels or not isinstance(tree, dict | list):
         yield _JSON.encode(tree).encode()
     elif isinstance(tree, dict):

@@ -93,11 +93,11 @@ class Form:
         return np.dtype("<" + CARRIER_OF_STORAGE[self.storage])
 
     def carried_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Shape of the carriers of an array of this shape."""
+        """Return the shape of the carriers of an array of this shape."""
         return shape if self.lanes is None else (*shape, self.lanes)
 
     def size_bytes(self, shape: tuple[int, ...]) -> int:
-        """Memory that an array of this shape takes once restored."""
+        """Return the memory that an array of this shape takes once restored."""
         return math.prod(self.carried_shape(shape)) * self.carrier.itemsize
 
 
@@ -325,7 +325,7 @@ class ByteSource:
         return self.form.carried_shape(tuple(self.data.shape))
 
     def blocks(self) -> Iterator[Index]:
-        """Indexes of the data's blocks, in C order."""
+        """Yield indexes of the data's blocks, in C order."""
         lane_bytes = self.form.carrier.itemsize * (1 if self.form.lanes is None else max(1, self.form.lanes))
         return blocks(tuple(self.data.shape), lane_bytes)
 

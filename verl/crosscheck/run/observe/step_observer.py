@@ -117,13 +117,13 @@ class StepObserver:
         return replace(evidence, missing={**evidence.missing, **self._missing})
 
     def before_load(self) -> None:
-        """Mode `ckpt`: the other run's weights are about to be loaded over the own ones."""
+        """Measure the own update in mode `ckpt`, before the other run's weights are loaded over its result."""
         if self._watch is not None:
             with self._times.spent("evidence"):
                 self._watch.before_load()
 
     def after_load(self) -> None:
-        """Mode `ckpt`: the other run's weights have been loaded."""
+        """Measure the other run's update in mode `ckpt`, after its weights have been loaded."""
         if self._watch is not None:
             with self._times.spent("evidence"):
                 self._changes = self._watch.after_load()
@@ -145,14 +145,14 @@ class StepObserver:
         return replace(actor, load=around(actor.load), load_portable=None if portable is None else around(portable))
 
     def keep_own(self, evidence: StepEvidence | None) -> None:
-        """Mode `rollout`: record, before the other run can see the checkpoint."""
+        """Record the step in mode `rollout`, before the other run can see the checkpoint."""
         if self._watch is not None:
             with self._times.spent("evidence"):
                 self._changes = self._watch.own_only()
         self._save(evidence)
 
     def compare(self, evidence: StepEvidence | None) -> None:
-        """Mode `ckpt`: record, and compare with what the other run has recorded."""
+        """Record the step in mode `ckpt`, and compare it with what the other run has recorded."""
         evidence = self._save(evidence)
         if evidence is not None:
             with self._times.spent("evidence"):

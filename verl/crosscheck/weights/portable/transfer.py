@@ -151,7 +151,7 @@ class LoadNotices:
         self._said: set[str] = set()
 
     def show(self, loaded: LoadedWeights) -> None:
-        """Say what was not said before."""
+        """Print the lines that were not printed before."""
         for line in _lines(loaded):
             if line not in self._said:
                 self._said.add(line)
