@@ -21,9 +21,8 @@ import shutil
 import statistics
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +36,12 @@ from recipe.crosscheck.faults import plan
 from recipe.crosscheck.faults.catalogue import CATALOGUE
 from recipe.crosscheck.ledger import LedgerStep, exchange_s
 from verl.crosscheck import installation
-from verl.crosscheck.pair.play import Signals
+from verl.crosscheck.pair.log_tail import last_lines
+from verl.crosscheck.pair.plan import MODES_OF_SCENARIO, PairPlan, Side
+from verl.crosscheck.pair.play import PairView, Signals, play_pair
+from verl.crosscheck.pair.watch import PairOutcome, PairSight, TimeLimits
 from verl.crosscheck.report.as_json import EXIT_STATUS
-
-MODES = {1: {"a": "ckpt", "b": "rollout"}, 2: {"a": "rollout", "b": "ckpt"}}
-"""By scenario: the mode of each run."""
+from verl.crosscheck.settings import MODES
 
 DEFAULT_FAULT = "stale_weights"
 RANKS = (1, 2, 4)
@@ -55,15 +55,14 @@ MARKER = ".verl-crosscheck-demo"
 REPORT = "report.html"
 OUTPUTS = ("a", "b", "share", "data", "summary.json", REPORT)
 
-ERROR_LINE = re.compile(r"(\w+\.)*\w*(Error|Exception|Exit)\b")
-"""How the last line of a traceback begins."""
-
 MARK = "[ShareDataTest] "
-POLL_S = 0.25
 LOG_WIDTH = 110
 """Columns of the table where there is no terminal to ask."""
-START_LIMIT_S = 600.0
+STALL_S = 600.0
 """Longest time to the first step, and between two; the runs have their own deadline for each other."""
+GRACE_S = 20.0
+"""Seconds for the other run to end by itself, once one has failed."""
+TAIL_LINES = 15
 
 
 class DemoFailed(RuntimeError):
@@ -82,8 +81,7 @@ def main(arguments: list[str] | None = None) -> int:
             with claimed(args.out):
                 for planted in args.fault.faults:
                     tell(console, Text(f"Planted in run A: {planted.sentence}."))
-                runs = play(args, console, stop)
-                show(args, console, runs)
+                show(args, console, play(args, console, stop))
         except KeyboardInterrupt:
             tell(console, Text("Interrupted. Both runs have ended.", style="yellow"))
             return 130
@@ -99,15 +97,14 @@ def tell(console: Console, text: Text) -> None:
         console.print(text)
 
 
-def show(args: argparse.Namespace, console: Console, runs: dict[str, launch.LaunchedRun]) -> None:
+def show(args: argparse.Namespace, console: Console, pair: PairPlan) -> None:
     """Write `summary.json` and show what is in it."""
-    summary = summarise({name: run.steps for name, run in runs.items()}, args.scenario)
-    summary["fault"] = str(args.fault) or None
+    summary = summarise(pair) | {"fault": str(args.fault) or None}
     path = args.out / "summary.json"
     path.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     console.print(table(summary))
     console.print(Text(f"The exchange took {summary['exchange_s_per_step']:.2f} s a step. Figures: {path}"))
-    console.print(Text(f"Logs: {launch.log_path(runs['a'].folder)} and {launch.log_path(runs['b'].folder)}"))
+    console.print(Text(f"Logs: {pair.sides[0].log} and {pair.sides[1].log}"))
     tell_verdict(args)
 
 
@@ -134,7 +131,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--scenario",
         type=int,
-        choices=sorted(MODES),
+        choices=sorted(MODES_OF_SCENARIO),
         default=1,
         help="1 (default): A in mode ckpt; 2: A in mode rollout",
     )
@@ -203,35 +200,30 @@ def _empty(out: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def play(args: argparse.Namespace, console: Console, stop: Signals) -> dict[str, launch.LaunchedRun]:
-    """Start both runs, show them until they have ended, and leave nothing of them running.
+def play(args: argparse.Namespace, console: Console, stop: Signals) -> PairPlan:
+    """Play both runs, show them meanwhile, and return them; nothing of them runs any more.
 
     Raises:
-        DemoFailed: see `follow`.
-        KeyboardInterrupt: a signal to stop; both runs have ended by then.
+        DemoFailed: one of them ended with an error or before its last step, or neither got on for `STALL_S` seconds.
+        KeyboardInterrupt: a signal has come.
     """
-    runs: dict[str, launch.LaunchedRun] = {}
-    try:
-        start(runs, args, stop)
-        follow(runs, args.scenario, args.steps, console, stop)
-    finally:
-        if any(run.poll() is None for run in runs.values()):
-            tell(console, Text("Ending both runs ..."))
-        with ExitStack() as stack:
-            for run in runs.values():
-                run.terminate()
-                stack.callback(run.close)
-    return runs
+    pair = pair_of(args)
+    limits = TimeLimits(grace_s=GRACE_S, stall_s=STALL_S)
+    outcome = play_pair(pair, limits, signals=stop, view=DemoView(console))
+    if not outcome.ok:
+        raise DemoFailed(why(outcome))
+    return pair
 
 
-def start(runs: dict[str, launch.LaunchedRun], args: argparse.Namespace, stop: Signals) -> None:
-    """Start both runs in folders below `args.out`, each noted in `runs` as soon as it is there."""
-    data = make_data.write(args.out / "data")
+def pair_of(args: argparse.Namespace) -> PairPlan:
+    """Return both runs, in folders below `args.out`; their data are written there."""
+    files = make_data.write(args.out / "data")
     ranks = {"a": args.a_ranks, "b": args.b_ranks}
-    for name, mode in MODES[args.scenario].items():
+    sides = []
+    for name, mode in zip("ab", MODES_OF_SCENARIO[args.scenario], strict=True):
         planted = args.fault if name == "a" else plan.FaultPlan()
         overrides = [
-            *demo_task.overrides(data),
+            *demo_task.overrides(files),
             *plan.settings(args.fault),
             *plan.overrides(planted),
             f"trainer.experiment_name={name}",
@@ -242,59 +234,55 @@ def start(runs: dict[str, launch.LaunchedRun], args: argparse.Namespace, stop: S
             launch.override("trainer.share_data_dir", args.out / "share"),
             "trainer.share_data_timeout_s=300",
         ]
-        stop.check()
-        runs[name] = launch.start(args.out / name, overrides, env=plan.environment(planted))
+        sides.append(launch.side(args.out / name, overrides, name=name, mode=mode, env=plan.environment(planted)))
+    return PairPlan(args.scenario, args.out / "share", args.steps, (sides[0], sides[1]))
 
 
-def follow(runs: dict[str, launch.LaunchedRun], scenario: int, steps: int, console: Console, stop: Signals) -> None:
-    """Show both runs until both have ended.
-
-    Raises:
-        DemoFailed: one ended with an error or before its last step, or neither got on for `START_LIMIT_S` seconds.
-    """
-    began_s = changed_s = time.monotonic()
-    seen: list[str] = []
-    with Live(console=console, refresh_per_second=4, transient=True) as live:
-        while True:
-            stop.check()
-            states = {name: run.poll() for name, run in runs.items()}
-            rows = [progress(name, MODES[scenario][name], run, steps) for name, run in runs.items()]
-            live.update(side_by_side(rows, time.monotonic() - began_s))
-            if (now := [" ".join(row) for row in rows]) != seen:
-                report(now, seen, time.monotonic() - began_s, console)
-                seen, changed_s = now, time.monotonic()
-            require_success(runs, states)
-            if None not in states.values():
-                break
-            if time.monotonic() - changed_s > START_LIMIT_S:
-                raise DemoFailed(f"Nothing happened for {START_LIMIT_S:.0f} s. Run A:\n{tail(runs['a'])}")
-            time.sleep(POLL_S)
-    for name, run in runs.items():
-        if len(run.steps) != steps:
-            raise DemoFailed(f"Run {name.upper()} ended after {len(run.steps)} of {steps} steps:\n{tail(run)}")
+def why(outcome: PairOutcome) -> str:
+    """What went wrong, the error that names it, the last lines of the log, and where the rest is."""
+    if outcome.cause is None:
+        log = outcome.pair.sides[0].log
+        stalled = f"Nothing happened for {STALL_S:.0f} s. Run A:"
+        return "\n".join([stalled, *last_lines(log, TAIL_LINES), f"The whole log: {log}"])
+    error = [outcome.error, "..."] if outcome.error and outcome.error not in outcome.tail else []
+    return "\n".join([f"{outcome.words}:", *error, *outcome.tail, f"The whole log: {outcome.cause.log}"])
 
 
-def report(now: list[str], seen: list[str], elapsed_s: float, console: Console) -> None:
-    """Where there is no terminal to redraw, what is new goes to the log."""
-    if not console.is_terminal:
-        for line in now:
-            if line not in seen:
-                console.print(Text(f"{elapsed_s:4.0f} s {line}"))
+class DemoView(PairView):
+    """Shows both runs: a table that is drawn anew, or lines of what is new where there is no terminal."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    @contextmanager
+    def watching(self, pair: PairPlan) -> Iterator[Callable[[PairSight], object]]:
+        seen: list[str] = []
+
+        def show(sight: PairSight) -> None:
+            rows = [progress(side, pair.steps) for side in pair.sides]
+            live.update(side_by_side(rows, sight.elapsed_s), refresh=True)
+            lines = [" ".join(row) for row in rows]
+            for line in lines:
+                if line not in seen and not self._console.is_terminal:
+                    self._console.print(Text(f"{sight.elapsed_s:4.0f} s {line}"))
+            seen[:] = lines
+
+        with Live(console=self._console, auto_refresh=False, transient=True) as live:
+            yield show
+
+    def end_runs(self) -> None:
+        tell(self._console, Text("Ending both runs ..."))
 
 
-def require_success(runs: dict[str, launch.LaunchedRun], states: dict[str, int | None]) -> None:
-    for name, status in states.items():
-        if status not in (None, 0):
-            raise DemoFailed(f"Run {name.upper()} ended with status {status}:\n{tail(runs[name])}")
-
-
-def progress(name: str, mode: str, run: launch.LaunchedRun, steps: int) -> tuple[str, str, str, str]:
+def progress(side: Side, steps: int) -> tuple[str, str, str, str]:
     """Run, mode, step and what it did last."""
-    done = run.steps
+    done = launch.read_steps(launch.metrics_path(side.folder))
     step = f"step {len(done)} of {steps}" if done else "starting"
-    lines = [line for line in run.log().splitlines() if MARK in line]
+    log = side.log.read_text(encoding="utf-8", errors="replace")
+    lines = [line for line in log.splitlines() if MARK in line]
     latest = lines[-1].split(MARK, 1)[1] if lines else "starting Ray and the workers"
-    return f"run {name.upper()}", mode, step, latest.replace(str(run.folder.parent / "share") + "/", "")
+    latest = latest.replace(f"{side.folder.parent / 'share'}/", "")
+    return f"run {side.name.upper()}", side.mode, step, latest
 
 
 def side_by_side(rows: list[tuple[str, str, str, str]], elapsed_s: float) -> Table:
@@ -307,24 +295,16 @@ def side_by_side(rows: list[tuple[str, str, str, str]], elapsed_s: float) -> Tab
     return shown
 
 
-def tail(run: launch.LaunchedRun, lines: int = 15) -> str:
-    """The last error in a run's log, if one can be made out, its last lines, and where the rest is."""
-    log = run.log().splitlines()
-    errors = [number for number, line in enumerate(log) if ERROR_LINE.match(line)]
-    shown = [log[errors[-1]], "..."] if errors and errors[-1] < len(log) - lines else []
-    return "\n".join([*shown, *log[-lines:], f"The whole log: {launch.log_path(run.folder)}"])
-
-
-def summarise(steps: dict[str, list[launch.Step]], scenario: int) -> dict[str, Any]:
+def summarise(pair: PairPlan) -> dict[str, Any]:
     """The figures of `summary.json`. Times in seconds; `exchange_s` is null in the first step, see `ledger`."""
-    times = {name: [LedgerStep.of(step.values) for step in each] for name, each in steps.items()}
-    names = sorted(times, key=lambda name: MODES[scenario][name])  # "ckpt" before "rollout"
-    costs = dict(zip(names, exchange_s(*(times[name] for name in names)), strict=True))
-    summary: dict[str, Any] = {"scenario": scenario, "steps": len(steps["a"])}
-    for name, each in steps.items():
-        padded = [None, *costs[name]]
-        entries = [entry(*of_step) for of_step in zip(each, times[name], padded, strict=True)]
-        summary[name] = {"mode": MODES[scenario][name], "steps": entries}
+    steps = {side.mode: launch.read_steps(launch.metrics_path(side.folder)) for side in pair.sides}
+    times = {mode: [LedgerStep.of(step.values) for step in each] for mode, each in steps.items()}
+    costs = dict(zip(MODES, exchange_s(*(times[mode] for mode in MODES)), strict=True))
+    summary: dict[str, Any] = {"scenario": pair.scenario, "steps": pair.steps}
+    for side in pair.sides:
+        padded = [None, *costs[side.mode]]
+        entries = [entry(*of_step) for of_step in zip(steps[side.mode], times[side.mode], padded, strict=True)]
+        summary[side.name] = {"mode": side.mode, "steps": entries}
     # The two runs are in lockstep, so the dearer side's cost is what each step of the pair takes longer.
     summary["exchange_s_per_step"] = max(statistics.fmean(each) for each in costs.values())
     return summary

@@ -4,13 +4,16 @@
 
 import os
 import signal
+from dataclasses import replace
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from recipe.crosscheck import demo
-from recipe.crosscheck.launch import override
+from recipe.crosscheck.launch import ENVIRONMENT, override
+from verl.crosscheck.inspection.run_state import WatchedRun
+from verl.crosscheck.pair.watch import PairOutcome
 
 PATHS = ["/plain", "/with space", "/\u00e4/\u4e2d", "/it's", "/a,b=c", "~/x", "/(x)#&[y]{z}"]
 BACKSLASHES_AND_DOLLARS = ["/back\\slash\\", "/odd\\'", "/${x}", "/y\\${z}'"]
@@ -76,13 +79,7 @@ def test_a_folder_that_reads_as_a_pattern_is_refused(capsys):
     assert "Name another folder" in capsys.readouterr().err
 
 
-def test_a_fault_is_planted_in_run_a_unless_told_otherwise(tmp_path, monkeypatch):
-    started = {}
-
-    def start(folder, overrides, *, env):
-        started[folder.name] = (overrides, env)
-
-    monkeypatch.setattr(demo.launch, "start", start)
+def test_a_fault_is_planted_in_run_a_unless_told_otherwise(tmp_path):
     external = "actor_rollout_ref.model.external_lib=recipe.crosscheck.faults.planted"
     cases = {
         "stale_weights@2-": [],
@@ -92,11 +89,9 @@ def test_a_fault_is_planted_in_run_a_unless_told_otherwise(tmp_path, monkeypatch
     for text, arguments in cases.items():
         args = demo.parse(["--out", str(tmp_path), *arguments])
         assert str(args.fault) == text
-        with demo.Signals() as stop:
-            demo.start({}, args, stop)
-        (a, env_a), (b, env_b) = started["a"], started["b"]
+        (a, env_a), (b, env_b) = ((side.overrides, side.env) for side in demo.pair_of(args).sides)
         assert (external in a) is bool(text) and external not in b
-        assert env_a.get("VERL_CROSSCHECK_FAULTS", "") == text and env_b == {}
+        assert env_a.get("VERL_CROSSCHECK_FAULTS", "") == text and env_b == ENVIRONMENT
         hot = "actor_rollout_ref.rollout.temperature=1.3"
         assert (hot in a) is (hot in b) is text.startswith("untempered")
 
@@ -133,12 +128,23 @@ def test_what_nohup_ignores_stays_ignored():
         signal.signal(signal.SIGHUP, before)
 
 
+def outcome_of(out, **changes):
+    pair = demo.pair_of(demo.parse(["--out", str(out)]))
+    runs = tuple(WatchedRun(side.mode) for side in pair.sides)
+    found = PairOutcome(pair, ok=False, words="", elapsed_s=1.0, codes=(1, None), runs=runs, compared=False)
+    return replace(found, **changes, cause=pair.sides[0])
+
+
 def test_the_last_error_of_a_long_log_is_shown(tmp_path):
-    class Run:
-        folder = tmp_path
+    lines = tuple(f"line {i}" for i in range(15))
+    outcome = outcome_of(tmp_path, words="Run A ended with status 1", error="ValueError: the cause", tail=lines)
+    shown = demo.why(outcome).splitlines()
+    assert shown[:4] == ["Run A ended with status 1:", "ValueError: the cause", "...", "line 0"]
+    assert str(tmp_path) in shown[-1]
 
-        def log(self):
-            return "\n".join(["start", "ValueError: the cause", *(f"line {i}" for i in range(40))])
 
-    assert demo.tail(Run()).splitlines()[:2] == ["ValueError: the cause", "..."]
-    assert str(tmp_path) in demo.tail(Run())
+def test_a_pair_that_stalls_is_told_with_the_end_of_a_log(tmp_path):
+    pair = demo.pair_of(demo.parse(["--out", str(tmp_path)]))
+    pair.sides[0].log.write_text("the last line\n")
+    shown = demo.why(replace(outcome_of(tmp_path), pair=pair, cause=None)).splitlines()
+    assert shown == ["Nothing happened for 600 s. Run A:", "the last line", f"The whole log: {pair.sides[0].log}"]

@@ -142,7 +142,7 @@ def test_a_dead_run_ends_the_other_and_shows_why(tmp_path):
     os.kill(main.pid, signal.SIGKILL)
     out, _ = demo.communicate(timeout=90)
     assert demo.returncode == 1, out
-    assert "Run B ended with status -9" in out
+    assert "Run B was killed by signal 9" in out
     assert str(log) in out
     assert still_there(processes) == []
 

@@ -3,6 +3,7 @@
 """Real runs that are killed or interrupted: what the other run learns of it, and how a pair goes on."""
 
 import json
+import os
 import re
 import signal
 import time
@@ -47,7 +48,7 @@ def end_of(folder, mode):
 def kill_the_trainer(run):
     [trainer] = [
         process
-        for process in psutil.Process(run.process.pid).children(recursive=True)
+        for process in psutil.Process(run.pid).children(recursive=True)
         if any("TaskRunner" in part for part in process.cmdline())
     ]
     trainer.kill()
@@ -58,8 +59,8 @@ def test_a_killed_trainer_and_signals_are_told_within_seconds(tmp_path):
     data = make_data.write(tmp_path / "data")
     ways = {
         "killed": ("ckpt", kill_the_trainer, "failed", "waiting for ckpt_0"),
-        "interrupted": ("rollout", lambda run: run.process.send_signal(signal.SIGINT), "interrupted", "rollout_0"),
-        "terminated": ("rollout", lambda run: run.process.terminate(), "interrupted", "rollout_0"),
+        "interrupted": ("rollout", lambda run: os.kill(run.pid, signal.SIGINT), "interrupted", "rollout_0"),
+        "terminated": ("rollout", lambda run: os.kill(run.pid, signal.SIGTERM), "interrupted", "rollout_0"),
     }
     with ExitStack() as stack:
         runs = {name: start(stack, tmp_path / name, data, mode) for name, (mode, *_) in ways.items()}

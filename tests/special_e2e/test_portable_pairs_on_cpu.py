@@ -204,7 +204,7 @@ def until(condition, *runs):
 
 
 def trainer_of(run):
-    children = psutil.Process(run.process.pid).children(recursive=True)
+    children = psutil.Process(run.pid).children(recursive=True)
     [trainer] = [each for each in children if any("TaskRunner" in part for part in each.cmdline())]
     return trainer
 

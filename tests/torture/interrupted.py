@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -164,7 +165,7 @@ def kill_and_resume(
         _until_dead(killed)
         again = [case.killed]
         if not case.alone:
-            other.process.kill()
+            os.kill(other.pid, signal.SIGKILL)
             other.close()
             again.append(other_name)
         runs = [pair.start(name, *later) for name in again]
@@ -175,14 +176,12 @@ def kill_and_resume(
 
 def _until_dead(run: launch.LaunchedRun) -> None:
     deadline_s = time.monotonic() + LIMIT_S
-    while run.poll() is None:
+    while (status := run.poll()) is None:
         if time.monotonic() > deadline_s:
             raise launch.RunFailed(f"{run.folder}: not killed within {LIMIT_S:.0f} s")
         time.sleep(_POLL_S)
-    if run.process.returncode != -9:
-        raise launch.RunFailed(
-            f"{run.folder}: ended with {run.process.returncode} before its moment came:\n{run.log()[-3000:]}"
-        )
+    if status != -signal.SIGKILL:
+        raise launch.RunFailed(f"{run.folder}: ended with {status} before its moment came:\n{run.log()[-3000:]}")
     run.close()
 
 

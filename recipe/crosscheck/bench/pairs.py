@@ -148,7 +148,7 @@ def perform(play: Play, out: Path, limit_s: float = 900.0) -> Played:
         for run in runs.values():
             run.wait(limit_s)
         log = runs["a"].log()
-        names: dict[str, RunNames] = {mode: joined(share, mode, runs[name].process.pid) for name, mode in MODES.items()}
+        names: dict[str, RunNames] = {mode: joined(share, mode, runs[name].pid) for name, mode in MODES.items()}
     return Played(play, names, read_comparisons(names[MODES["a"]]), log, share, time.monotonic() - start_s)
 
 
