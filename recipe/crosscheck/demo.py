@@ -31,7 +31,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from recipe.crosscheck import demo_task, launch, make_data
+from recipe.crosscheck import launch
+from recipe.crosscheck.data import MODEL_DIR, task_overrides, write_data
 from recipe.crosscheck.faults import plan
 from recipe.crosscheck.faults.catalogue import CATALOGUE
 from recipe.crosscheck.ledger import LedgerStep, exchange_s
@@ -115,7 +116,7 @@ def tell_verdict(args: argparse.Namespace) -> None:
         DemoFailed: it could not be made.
     """
     command = [str(Path(sys.executable).with_name("verl-crosscheck")), "report", str(args.out / "share")]
-    command += ["--scenario", str(args.scenario), "--tokenizer", str(demo_task.MODEL_DIR)]
+    command += ["--scenario", str(args.scenario), "--tokenizer", str(MODEL_DIR)]
     command += ["-o", str(args.out / REPORT)]
     sys.stdout.flush()
     status = subprocess.run(command, check=False).returncode
@@ -217,13 +218,13 @@ def play(args: argparse.Namespace, console: Console, stop: Signals) -> PairPlan:
 
 def pair_of(args: argparse.Namespace) -> PairPlan:
     """Return both runs, in folders below `args.out`; their data are written there."""
-    files = make_data.write(args.out / "data")
+    files = write_data(args.out / "data")
     ranks = {"a": args.a_ranks, "b": args.b_ranks}
     sides = []
     for name, mode in zip("ab", MODES_OF_SCENARIO[args.scenario], strict=True):
         planted = args.fault if name == "a" else plan.FaultPlan()
         overrides = [
-            *demo_task.overrides(files),
+            *task_overrides(files),
             *plan.settings(args.fault),
             *plan.overrides(planted),
             f"trainer.experiment_name={name}",

@@ -13,7 +13,7 @@ from recipe.crosscheck.faults import rollout
 from recipe.crosscheck.faults.plan import parse
 from recipe.crosscheck.faults.rollout import PlantedRequest, RolloutFaults, rounded
 from recipe.crosscheck.faults.site import Site
-from recipe.crosscheck.make_model import build_tokenizer
+from recipe.crosscheck.model import build_tokenizer
 from verl.workers.config import RolloutConfig
 from verl.workers.rollout.hf_server.engine import Engine, Request
 from verl.workers.rollout.hf_server.sampling import SamplingParams

@@ -11,7 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from recipe.crosscheck import demo_task, launch, make_data
+from recipe.crosscheck import launch
+from recipe.crosscheck.data import task_overrides, write_data
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +35,7 @@ class Runs:
 
     def __init__(self, folder, pool):
         self.folder, self._pool, self._started = folder, pool, {}
-        self._data = make_data.write(folder / "data", train_rows=64, val_rows=16)
+        self._data = write_data(folder / "data", train_rows=64, val_rows=16)
 
     def start(self, name, overrides, resume=None):
         """Queue a run; with `resume`, one that goes on from step 2 of the run of that name."""
@@ -45,7 +46,7 @@ class Runs:
         return self._started[name].result()
 
     def _run(self, name, overrides, resume):
-        everything = [*demo_task.overrides(self._data), *REPORT_RATIOS, *overrides]
+        everything = [*task_overrides(self._data), *REPORT_RATIOS, *overrides]
         if resume is not None:
             self.steps(resume)
             step_2 = launch.checkpoint_dir(self.folder / resume) / "global_step_2"

@@ -12,7 +12,8 @@ from contextlib import ExitStack
 import psutil
 import pytest
 
-from recipe.crosscheck import demo_task, launch, make_data
+from recipe.crosscheck import launch
+from recipe.crosscheck.data import task_overrides, write_data
 from torture import interrupted
 
 pytestmark = pytest.mark.slow
@@ -32,7 +33,7 @@ def until(condition, what, limit_s=LIMIT_S):
 
 def start(stack, folder, data, mode):
     overrides = [
-        *demo_task.overrides(data),
+        *task_overrides(data),
         f"trainer.share_data={mode}",
         f"trainer.share_data_dir={folder / 'share'}",
         "trainer.total_training_steps=2",
@@ -56,7 +57,7 @@ def kill_the_trainer(run):
 
 def test_a_killed_trainer_and_signals_are_told_within_seconds(tmp_path):
     """Each run alone in a directory of its own, waiting for another that never comes."""
-    data = make_data.write(tmp_path / "data")
+    data = write_data(tmp_path / "data")
     ways = {
         "killed": ("ckpt", kill_the_trainer, "failed", "waiting for ckpt_0"),
         "interrupted": ("rollout", lambda run: os.kill(run.pid, signal.SIGINT), "interrupted", "rollout_0"),
@@ -81,7 +82,7 @@ def test_a_killed_trainer_and_signals_are_told_within_seconds(tmp_path):
 @pytest.mark.extended
 def test_a_pair_one_of_which_was_killed_goes_on_to_the_same_numbers(tmp_path):
     """The other moments are tried by scripts/torture."""
-    data = make_data.write(tmp_path / "data")
+    data = write_data(tmp_path / "data")
     expected = interrupted.undisturbed(tmp_path / "undisturbed", data)
     case = interrupted.Case("b", "saving ckpt", alone=True)
     outcome = interrupted.disturbed(tmp_path / "disturbed", data, case, expected)

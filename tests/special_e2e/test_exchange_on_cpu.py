@@ -11,7 +11,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from recipe.crosscheck import demo_task, launch, make_data
+from recipe.crosscheck import launch
+from recipe.crosscheck.data import task_overrides, write_data
 
 pytestmark = pytest.mark.slow
 
@@ -22,11 +23,11 @@ B_SAMPLES_OTHERWISE = ["actor_rollout_ref.rollout.engine_kwargs.hf.seed=7", "tra
 
 def start_pair(stack, folder, *, both=(), a=(), b=()):
     """Scenario 1: A in mode ckpt, B in mode rollout, with the overrides of both and of each."""
-    data = make_data.write(folder / "data", val_rows=8)
+    data = write_data(folder / "data", val_rows=8)
     runs = []
     for name, mode, own in (("a", "ckpt", a), ("b", "rollout", b)):
         overrides = [
-            *demo_task.overrides(data),
+            *task_overrides(data),
             f"trainer.share_data={mode}",
             f"trainer.share_data_dir={folder / 'share'}",
             "trainer.share_data_timeout_s=240",
@@ -66,7 +67,7 @@ def test_new_workers_with_validation(tmp_path):
 
     # B alone, on what A's engine answered then: the same numbers, and nothing written.
     before = sorted((tmp_path / "share").rglob("*"))
-    replay = [*demo_task.overrides(make_data.write(tmp_path / "data", val_rows=8)), *both, *B_SAMPLES_OTHERWISE]
+    replay = [*task_overrides(write_data(tmp_path / "data", val_rows=8)), *both, *B_SAMPLES_OTHERWISE]
     replay += ["trainer.share_data=rollout", f"trainer.share_data_dir={tmp_path / 'share'}"]
     replay += ["trainer.share_data_replay=True", "trainer.total_training_steps=2"]
     with launch.running(tmp_path / "replay", replay) as run:

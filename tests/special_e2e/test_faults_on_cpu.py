@@ -9,7 +9,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from recipe.crosscheck import demo_task, launch, make_data
+from recipe.crosscheck import launch
+from recipe.crosscheck.data import task_overrides, write_data
 from recipe.crosscheck.faults import plan as plans
 
 pytestmark = pytest.mark.slow
@@ -23,13 +24,13 @@ APART = "training/rollout_probs_diff_mean"
 
 @pytest.mark.extended
 def test_each_fault_acts_in_its_step_alone(tmp_path):
-    data = make_data.write(tmp_path / "data", val_rows=8)
+    data = write_data(tmp_path / "data", val_rows=8)
     with ExitStack() as stack:
         runs = {}
         for name, mode in (("a", "ckpt"), ("b", "rollout")):
             planted = PLAN if name == "a" else plans.FaultPlan()
             overrides = [
-                *demo_task.overrides(data),
+                *task_overrides(data),
                 *plans.overrides(planted),
                 "trainer.use_legacy_worker_impl=disable",
                 f"trainer.share_data={mode}",

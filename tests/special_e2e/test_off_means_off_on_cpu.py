@@ -10,15 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from recipe.crosscheck import demo_task, launch, make_data
+from recipe.crosscheck import launch
+from recipe.crosscheck.data import task_overrides, write_data
 
 pytestmark = pytest.mark.slow
 EXTERNAL = Path(__file__).parent / "external"
 
 
 def test_metrics_equal_plain_upstreams(tmp_path):
-    data = make_data.write(tmp_path / "data")
-    overrides = [*demo_task.overrides(data), "trainer.total_training_steps=3"]
+    data = write_data(tmp_path / "data")
+    overrides = [*task_overrides(data), "trainer.total_training_steps=3"]
     plain = {"PYTHONPATH": str(EXTERNAL), "VERL_USE_EXTERNAL_MODULES": "plain_upstream_trainer"}
     with (
         launch.running(tmp_path / "fork", [*overrides, f"trainer.share_data_dir={tmp_path / 'share'}"]) as fork,

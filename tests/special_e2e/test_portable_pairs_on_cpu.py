@@ -16,7 +16,8 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
-from recipe.crosscheck import demo_task, launch, make_data
+from recipe.crosscheck import launch
+from recipe.crosscheck.data import MODEL_DIR, task_overrides, write_data
 from torture import interrupted
 
 pytestmark = [pytest.mark.slow, pytest.mark.extended]
@@ -34,9 +35,9 @@ LOADED = "[ShareDataTest] Successfully load ckpt from"
 
 
 def overrides(folder, mode, *own):
-    data = make_data.write(folder / "data", val_rows=8)
+    data = write_data(folder / "data", val_rows=8)
     return [
-        *demo_task.overrides(data),
+        *task_overrides(data),
         f"trainer.share_data={mode}",
         launch.override("trainer.share_data_dir", folder / "share"),
         "trainer.share_data_timeout_s=240",
@@ -81,7 +82,7 @@ def assert_same_training(steps, rel):
 def adapter(tmp_path_factory):
     """One for both runs to start with; what it changes is not zero."""
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_pretrained(demo_task.MODEL_DIR)
+    model = AutoModelForCausalLM.from_pretrained(MODEL_DIR)
     config = LoraConfig(r=4, lora_alpha=16, target_modules="all-linear", task_type="CAUSAL_LM", init_lora_weights=False)
     folder = tmp_path_factory.mktemp("adapter")
     model = get_peft_model(model, config)
@@ -141,7 +142,7 @@ def own_numbers(step):
 
 
 def test_a_killed_run_goes_on_to_the_same_numbers(tmp_path):
-    data = make_data.write(tmp_path / "data")
+    data = write_data(tmp_path / "data")
     own = {"a": (NEW_WORKERS, TWO_RANKS), "b": (NEW_WORKERS,)}
     expected = interrupted.undisturbed(tmp_path / "undisturbed", data, own)
     for killed, moment in (("a", "loading ckpt"), ("b", "saving ckpt")):

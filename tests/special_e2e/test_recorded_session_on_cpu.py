@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from recipe.crosscheck import demo_task, launch, make_data
+from recipe.crosscheck import launch
+from recipe.crosscheck.data import task_overrides, write_data
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +23,7 @@ def test_a_run_trains_on_the_recorded_rollouts(tmp_path):
     share.chmod(0o700)
     before = sorted(path.relative_to(share) for path in share.rglob("*"))
     overrides = [
-        *demo_task.overrides(make_data.write(tmp_path / "data")),
+        *task_overrides(write_data(tmp_path / "data")),
         "trainer.share_data=rollout",
         "trainer.share_data_replay=True",
         launch.override("trainer.share_data_dir", share),

@@ -8,9 +8,10 @@ from importlib.util import find_spec
 
 import pytest
 
-from recipe.crosscheck import demo_task, launch, make_data
+from recipe.crosscheck import launch
 from recipe.crosscheck.bench.faults import try_fault
 from recipe.crosscheck.bench.pairs import MANY_PROMPTS, NEW_WORKERS, Play, perform
+from recipe.crosscheck.data import task_overrides, write_data
 from recipe.crosscheck.faults import plan as plans
 from recipe.crosscheck.ledger import LedgerStep, exchange_s
 from torture import interrupted
@@ -94,7 +95,7 @@ def test_faults_of_the_engine_are_localised(tmp_path):
 
 
 def overrides(folder, *own):
-    return [*demo_task.overrides(make_data.write(folder / "data", val_rows=8)), VLLM, *own]
+    return [*task_overrides(write_data(folder / "data", val_rows=8)), VLLM, *own]
 
 
 def test_scenario_2_and_its_replay(tmp_path):
@@ -121,7 +122,7 @@ def test_scenario_2_and_its_replay(tmp_path):
 def test_a_killed_run_goes_on(tmp_path):
     """It would draw other tokens when it is started again. So if both trainings are equal, it took those that were
     recorded in the step in which it was killed."""
-    data = make_data.write(tmp_path / "data")
+    data = write_data(tmp_path / "data")
     case = interrupted.Case("a", "loading ckpt", alone=True)
     other_seed = ("actor_rollout_ref.rollout.engine_kwargs.hf.seed=7",)
     found, resumed_at = interrupted.kill_and_resume(

@@ -22,7 +22,8 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from recipe.crosscheck import demo_task, launch, make_data
+from recipe.crosscheck import launch
+from recipe.crosscheck.data import DataFiles, task_overrides, write_data
 from torture import killing
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,7 +81,7 @@ Overrides = Mapping[str, Sequence[str]]
 class RunPair:
     """Two runs of the demo's task in a folder, with own checkpoints at each step."""
 
-    def __init__(self, folder: Path, data: make_data.DataFiles, stack: ExitStack, own: Overrides | None = None) -> None:
+    def __init__(self, folder: Path, data: DataFiles, stack: ExitStack, own: Overrides | None = None) -> None:
         self.folder, self._data, self._stack = folder, data, stack
         self._own = own or {}
         self._starts = dict.fromkeys(MODES, 0)
@@ -89,7 +90,7 @@ class RunPair:
         """Start run "a" or "b", again if it was before: then it resumes."""
         self._starts[name] += 1
         overrides = [
-            *demo_task.overrides(self._data),
+            *task_overrides(self._data),
             f"trainer.experiment_name={name}",
             f"trainer.total_training_steps={STEPS}",
             "trainer.save_freq=1",
@@ -123,7 +124,7 @@ Numbers = dict[str, dict[int, dict[str, float]]]
 """Repeatable metrics of each run, by step."""
 
 
-def undisturbed(folder: Path, data: make_data.DataFiles, own: Overrides | None = None) -> Numbers:
+def undisturbed(folder: Path, data: DataFiles, own: Overrides | None = None) -> Numbers:
     """Metrics of both runs by step, with nobody killed."""
     with ExitStack() as stack:
         pair = RunPair(folder, data, stack, own)
@@ -133,7 +134,7 @@ def undisturbed(folder: Path, data: make_data.DataFiles, own: Overrides | None =
 
 
 def disturbed(
-    folder: Path, data: make_data.DataFiles, case: Case, expected: Numbers, own: Overrides | None = None
+    folder: Path, data: DataFiles, case: Case, expected: Numbers, own: Overrides | None = None
 ) -> CaseOutcome:
     """Kill, start again, wait for the end, and compare.
 
@@ -146,7 +147,7 @@ def disturbed(
 
 
 def kill_and_resume(
-    folder: Path, data: make_data.DataFiles, case: Case, own: Overrides | None = None, later: Sequence[str] = ()
+    folder: Path, data: DataFiles, case: Case, own: Overrides | None = None, later: Sequence[str] = ()
 ) -> tuple[Numbers, dict[str, int]]:
     """What both runs did in the end, and the step after which each run that was started again went on.
 
@@ -201,7 +202,7 @@ def _since(start_s: float) -> float:
 
 def run_cases(scratch: Path, cases: tuple[Case, ...] = CASES) -> list[CaseOutcome]:
     """All cases, one after the other, each in a folder of its own that goes when it went well."""
-    data = make_data.write(scratch / "data")
+    data = write_data(scratch / "data")
     expected = undisturbed(scratch / "undisturbed", data)
     outcomes = []
     for number, case in enumerate(cases):

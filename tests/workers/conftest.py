@@ -5,7 +5,7 @@
 import pytest
 from tiny_models import tiny_qwen2
 
-from recipe.crosscheck.make_model import build_tokenizer
+from recipe.crosscheck.model import build_tokenizer
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,9 @@ from pathlib import Path
 
 from rich.table import Table
 
-from recipe.crosscheck import demo_task, launch, make_data
+from recipe.crosscheck import launch
 from recipe.crosscheck.bench.harness import Benchmark, BenchResult, console
+from recipe.crosscheck.data import task_overrides, write_data
 
 ENGINES = ("hf", "vllm")
 DTYPES = ("float32", "bfloat16")
@@ -82,9 +83,9 @@ def measure(out: Path, engine: str, dtype: str, steps: int) -> list[launch.Step]
     Raises:
         launch.RunFailed: it failed, or had not ended in time.
     """
-    data = make_data.write(out / "data", train_rows=PROMPTS * steps, val_rows=8)
+    data = write_data(out / "data", train_rows=PROMPTS * steps, val_rows=8)
     overrides = [
-        *demo_task.overrides(data),
+        *task_overrides(data),
         f"data.train_batch_size={PROMPTS}",
         f"actor_rollout_ref.rollout.name={engine}",
         f"actor_rollout_ref.rollout.dtype={dtype}",

@@ -17,9 +17,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from recipe.crosscheck import demo_task, launch, make_data
+from recipe.crosscheck import launch
 from recipe.crosscheck.bench.harness import BenchFailed, BenchResult, console
 from recipe.crosscheck.bench.synthetic import FORWARD, GRADIENT, STALE, SyntheticPlan, record_steps, start_runs
+from recipe.crosscheck.data import DataFiles, task_overrides, write_data
 from recipe.crosscheck.faults import plan as plans
 from recipe.crosscheck.faults.catalogue import CATALOGUE, Fault
 from verl.crosscheck.diagnosis.findings import Phase, StepComparison
@@ -133,7 +134,7 @@ def perform(play: Play, out: Path, limit_s: float = 900.0) -> Played:
         BenchFailed: they have ended, and no session has them.
     """
     start_s = time.monotonic()
-    data = make_data.write(out / f"data_{play.prompts}", train_rows=play.prompts * LONGEST, val_rows=8)
+    data = write_data(out / f"data_{play.prompts}", train_rows=play.prompts * LONGEST, val_rows=8)
     folder = out / play.name
     share = folder / "share"
     with ExitStack() as stack:
@@ -196,9 +197,9 @@ def _of(play: Play, name: str) -> plans.FaultPlan:
     return play.plan if name == "a" else plans.FaultPlan()
 
 
-def _overrides(play: Play, name: str, folder: Path, data: make_data.DataFiles) -> list[str]:
+def _overrides(play: Play, name: str, folder: Path, data: DataFiles) -> list[str]:
     return [
-        *demo_task.overrides(data, samples=SAMPLES),
+        *task_overrides(data, samples=SAMPLES),
         f"data.train_batch_size={play.prompts}",
         "actor_rollout_ref.rollout.max_num_seqs=256",
         *plans.settings(play.plan),

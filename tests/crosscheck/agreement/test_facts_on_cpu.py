@@ -21,7 +21,7 @@ from torch.utils import data
 from torchdata.stateful_dataloader.sampler import RandomSampler
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerFast
 
-from recipe.crosscheck.make_data import write
+from recipe.crosscheck.data import write_data
 from verl.crosscheck.agreement.compare import NOT_KNOWN, fact_differences, not_known
 from verl.crosscheck.agreement.facts import collect_facts, file_facts, optimiser_facts, sampling_facts
 from verl.crosscheck.agreement.facts_data import data_facts
@@ -45,7 +45,7 @@ def tokenizer(model_dir):
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    return write(tmp_path_factory.mktemp("data"), train_rows=150, val_rows=20)
+    return write_data(tmp_path_factory.mktemp("data"), train_rows=150, val_rows=20)
 
 
 def composed(name="ppo_cpu_trainer", *overrides):

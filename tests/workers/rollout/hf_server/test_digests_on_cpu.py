@@ -9,7 +9,7 @@ import pytest
 import torch
 from tiny_models import tiny_qwen2
 
-from recipe.crosscheck.make_model import build_tokenizer
+from recipe.crosscheck.model import build_tokenizer
 from verl.crosscheck.weights import calls, sync
 from verl.workers.rollout.hf_server import adapter as adapter_module
 from verl.workers.rollout.hf_server.adapter import HFServerAdapter

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Make `recipe/crosscheck/model/`: a Qwen2 of 87 thousand parameters over single characters that adds, badly.
 
-    python -m recipe.crosscheck.make_model [--out DIR] [--steps N]
+    python -m recipe.crosscheck.model [--out DIR] [--steps N]
 
 The result is committed, so nobody has to run this. It is supervised training on two-digit sums, stopped while a
 sampled answer is right in about four cases out of ten: reinforcement learning then has something to gain, and a fault
@@ -20,12 +20,9 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from recipe.crosscheck.arithmetic import Problem, draw
+from recipe.crosscheck.data import MODEL_DIR, Problem, draw
 
 logger = logging.getLogger(__name__)
-
-MODEL_DIR = Path(__file__).parent / "model"
-"""Where the committed model lies."""
 
 PAD_ID, EOS_ID = 0, 1
 _CHAT_TEMPLATE = "{% for m in messages %}{{ m['content'] }}{% endfor %}{% if add_generation_prompt %}={% endif %}"
