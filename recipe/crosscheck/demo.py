@@ -289,8 +289,10 @@ def progress(side: Side, steps: int) -> tuple[str, str, str, str]:
 def side_by_side(rows: list[tuple[str, str, str, str]], elapsed_s: float) -> Table:
     """What is shown while the runs go on."""
     shown = Table(title=f"{elapsed_s:.0f} s", title_justify="left", box=None, pad_edge=False)
-    for heading in ("", "share_data", "", "exchange"):
-        shown.add_column(heading, no_wrap=True)
+    *short, latest = ("", "share_data", "", "exchange")
+    for heading, *cells in zip(short, *rows, strict=False):
+        shown.add_column(heading, no_wrap=True, min_width=max(map(len, (heading, *cells))))
+    shown.add_column(latest, no_wrap=True)  # the one column to be cut off where the terminal is narrow
     for row in rows:
         shown.add_row(*map(Text, row))
     return shown

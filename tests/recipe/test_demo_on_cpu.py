@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the demo does with folders and paths, without training anything."""
 
+import io
 import os
 import signal
 from dataclasses import replace
@@ -9,6 +10,7 @@ from dataclasses import replace
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
+from rich.console import Console
 
 from recipe.crosscheck import demo
 from recipe.crosscheck.launch import ENVIRONMENT, override
@@ -148,3 +150,10 @@ def test_a_pair_that_stalls_is_told_with_the_end_of_a_log(tmp_path):
     pair.sides[0].log.write_text("the last line\n")
     shown = demo.why(replace(outcome_of(tmp_path), pair=pair, cause=None)).splitlines()
     assert shown == ["Nothing happened for 600 s. Run A:", "the last line", f"The whole log: {pair.sides[0].log}"]
+
+
+def test_a_long_log_line_leaves_the_other_columns_whole():
+    out = io.StringIO()
+    rows = [(f"run {name}", "rollout", "step 4 of 4", "weights differ " * 20) for name in "AB"]
+    Console(file=out, width=60).print(demo.side_by_side(rows, 3.0))
+    assert out.getvalue().count("rollout     step 4 of 4") == 2
