@@ -28,7 +28,6 @@ from torture.fake_run import Disturbance, FakeEngine, RunPlan, prompts
 from torture.toy import Course
 from verl.crosscheck.clock import ManualClock
 from verl.crosscheck.errors import CrossCheckError
-from verl.crosscheck.exchange.directory import require_own_file
 from verl.crosscheck.exchange.documents import MAX_SIZE_BYTES, Document
 from verl.crosscheck.exchange.layout import CHECKPOINT_MARK, MANIFEST, SESSION, RunNames
 from verl.crosscheck.exchange.manifest import Manifest, read_checked
@@ -39,7 +38,6 @@ from verl.crosscheck.run import resuming
 from verl.crosscheck.run.acceptance import require_same_update
 from verl.crosscheck.run.indexing import CallIndex
 from verl.crosscheck.run.resuming import CheckpointMark
-from verl.crosscheck.run.rollouts import identify_call, load_rollout, save_rollout
 from verl.crosscheck.settings import ShareMode
 from verl.utils.share_data import ShareDataTest
 
@@ -74,7 +72,10 @@ class Kind:
 
 
 def kinds(folder: Path) -> list[Kind]:
-    """One good file of each kind, below `folder`."""
+    """One good file of each kind, below `folder`.
+
+    Records are damaged in a run alone (`_in_a_run`); read by themselves, `test_record_damage_on_cpu` damages them.
+    """
     return [*_run_files(folder / "runs" / "ckpt_1"), _session(folder / "session_1"), _mark(folder), *_artefacts(folder)]
 
 
@@ -146,24 +147,15 @@ def _mark(folder: Path) -> Kind:
 
 
 def _artefacts(folder: Path) -> list[Kind]:
-    asked = prompts(toy.questions(1, "training", 2), 1, "training")
-    record = folder / "rollout_0"
-    answer = FakeEngine(toy.FIRST_WEIGHTS, Disturbance()).generate_sequences(asked)
-    save_rollout(record, identify_call(0, asked), asked, answer, stamp={"session": "s" * 16})
     about = {"kind": "ckpt", "index": 0, "global_step": 1, "device": "cpu"}
     ckpt = folder / "ckpt_0"
     publish_folder(ckpt, lambda stage: toy.write_checkpoint(stage, "f" * 32, lambda op, path: None), about)
-
-    def read_record() -> None:
-        require_own_file(record)
-        load_rollout(record, asked, "Look there.")
 
     def read_ckpt() -> None:
         require_same_update(ckpt, about, read_checked(ckpt).about, strict=True)
 
     shard = ckpt / toy.shard_names()[0]
     return [
-        Kind("record", record, read_record, record, more=_record_damages(record)),
         Kind("manifest", ckpt / MANIFEST, read_ckpt, ckpt, Manifest, _manifest_damages()),
         Kind("checkpoint file", shard, read_ckpt, ckpt, more=_shard_damages()),
     ]
@@ -470,7 +462,7 @@ def judge_good(kind: Kind) -> str:
 
 
 def _in_a_run(scratch: Path, problems: list[str]) -> dict[str, int]:
-    """The same damages of a record, met by a run that waits for it and looks at it before it is due."""
+    """Damages of a record, met by a run that waits for it and looks at it before it is due."""
     counts = {"damaged_inputs": 0, "refused": 0}
     root = scratch / "exchange"
     giver, taker = (_Side(root, mode, scratch / mode) for mode in ("ckpt", "rollout"))

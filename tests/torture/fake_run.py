@@ -2,19 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """One run with a fake trainer: upstream's order of events, real files, the real exchange, and no Ray.
 
-    python -m torture.fake_run --mode ckpt --dir /tmp/exchange --own /tmp/a --steps 4
-
-Started twice, once in each mode with a folder of its own for `--own`, it is a cross-check of two runs. `--kill-at NAME`
-makes it kill itself at a point that `--record` has listed.
+`torture.points` starts one by hand.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,7 +22,6 @@ from tensordict import TensorDict
 from torture import toy
 from torture.toy import Course
 from verl.crosscheck.clock import Clock
-from verl.crosscheck.exchange import filesystem
 from verl.crosscheck.run import participation, resuming
 from verl.crosscheck.run.checkpoints import actor_about
 from verl.crosscheck.run.startup import prepare
@@ -249,35 +242,3 @@ def _train(plan: RunPlan, config: Any, share: ShareDataTest, disturbance: Distur
         raise
     share.end(None)
     return state
-
-
-def main() -> None:
-    """One run by hand."""
-    from torture.points import Killer, PointRecorder
-
-    parser = argparse.ArgumentParser(description="One of two fake runs that cross-check each other.")
-    parser.add_argument("--mode", choices=["ckpt", "rollout"], required=True)
-    parser.add_argument("--dir", type=Path, required=True, help="the exchange directory")
-    parser.add_argument("--own", type=Path, required=True, help="folder of this run's own checkpoints")
-    parser.add_argument("--steps", type=int, default=4)
-    parser.add_argument("--test-freq", type=int, default=-1)
-    parser.add_argument("--kill-at", metavar="NAME", help="kill this run there")
-    parser.add_argument("--record", type=Path, metavar="FILE", help="write the names of all points there")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    plan = RunPlan(arguments.mode, arguments.dir, arguments.own, Course(arguments.steps, test_freq=arguments.test_freq))
-    watch: PointRecorder | Killer | None = None
-    if arguments.kill_at:
-        watch = Killer(arguments.kill_at)
-    elif arguments.record:
-        watch = PointRecorder()
-    in_force: AbstractContextManager[None] = filesystem.replaced(watch.disk(plan)) if watch else nullcontext()
-    with in_force:
-        state = run(plan, watch)
-    if isinstance(watch, PointRecorder):
-        arguments.record.write_text("\n".join(watch.names) + "\n")
-    sys.stdout.write(json.dumps(asdict(state)) + "\n")
-
-
-if __name__ == "__main__":
-    main()

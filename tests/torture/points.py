@@ -2,6 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every step that a run takes on a disk, by name, and what can be made to happen there.
 
+    python -m torture.points --mode ckpt --dir /tmp/exchange --own /tmp/a --steps 4
+
+starts one fake run. Started twice, once in each mode with a folder of its own for `--own`, it is a cross-check of two
+runs. `--kill-at NAME` makes it kill itself at a point that `--record` has listed.
+
 A point's name is `step/phase/number:operation`: the third thing that a run does while it publishes its checkpoint in
 step 2 is the same one in each run, while the number of looks that a wait takes is not, so only the first ones count.
 The exchange's own changes and listings are seen through its seam (`verl.crosscheck.exchange.filesystem`), what it reads
@@ -11,19 +16,25 @@ be finer only where one method of the seam makes two system calls (opening a fil
 
 from __future__ import annotations
 
+import argparse
 import io
+import json
 import os
 import signal
 import sys
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, TypeVar
 
-from torture.fake_run import Disturbance, RunPlan
-from verl.crosscheck.exchange import artefacts, publish
+import torch
+
+from torture.fake_run import Disturbance, RunPlan, run
+from torture.toy import Course
+from verl.crosscheck.exchange import artefacts, filesystem, publish
 from verl.crosscheck.exchange.filesystem import Filesystem
 from verl.crosscheck.exchange.session import claim, liveness, own_run, wait
 from verl.crosscheck.run import acceptance, live, partner_checks, resuming, rollouts
@@ -271,3 +282,33 @@ def current_phase() -> str | None:
         phase = PHASES.get(frame.f_code, phase)
         frame = frame.f_back
     return phase
+
+
+def main() -> None:
+    """One run by hand."""
+    parser = argparse.ArgumentParser(description="One of two fake runs that cross-check each other.")
+    parser.add_argument("--mode", choices=["ckpt", "rollout"], required=True)
+    parser.add_argument("--dir", type=Path, required=True, help="the exchange directory")
+    parser.add_argument("--own", type=Path, required=True, help="folder of this run's own checkpoints")
+    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--test-freq", type=int, default=-1)
+    parser.add_argument("--kill-at", metavar="NAME", help="kill this run there")
+    parser.add_argument("--record", type=Path, metavar="FILE", help="write the names of all points there")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    plan = RunPlan(arguments.mode, arguments.dir, arguments.own, Course(arguments.steps, test_freq=arguments.test_freq))
+    watch: PointRecorder | Killer | None = None
+    if arguments.kill_at:
+        watch = Killer(arguments.kill_at)
+    elif arguments.record:
+        watch = PointRecorder()
+    in_force: AbstractContextManager[None] = filesystem.replaced(watch.disk(plan)) if watch else nullcontext()
+    with in_force:
+        state = run(plan, watch)
+    if isinstance(watch, PointRecorder):
+        arguments.record.write_text("\n".join(watch.names) + "\n")
+    sys.stdout.write(json.dumps(asdict(state)) + "\n")
+
+
+if __name__ == "__main__":
+    main()
