@@ -4,10 +4,15 @@
 
 Runs of about half a minute, nearly all of it start-up, two at a time: that also shows that runs on one host keep out of
 each other's way, and puts a load on the two seeded ones.
+
+With `share_data` unset, a seeded run gives upstream's numbers to the last digit. Upstream does not train on a CPU, so
+its side of that comparison is its unmodified trainer on the fork's CPU back end: what differs between the two runs is
+the fork's trainer with its hooks, its typed configuration and its rollout skip.
 """
 
 import math
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +22,11 @@ from recipe.crosscheck.data import task_overrides, write_data
 pytestmark = pytest.mark.slow
 
 TIMEOUT_S = 600.0
+PLAIN_UPSTREAM = {
+    "PYTHONPATH": str(Path(__file__).parent / "external"),
+    "VERL_USE_EXTERNAL_MODULES": "plain_upstream_trainer",
+}
+"""Puts upstream's own trainer in the place of the fork's."""
 NEW_WORKERS = "trainer.use_legacy_worker_impl=disable"
 # Makes upstream report the largest and the smallest ratio of training's probability to the rollout's.
 REPORT_RATIOS = [
@@ -37,21 +47,29 @@ class Runs:
         self.folder, self._pool, self._started = folder, pool, {}
         self._data = write_data(folder / "data", train_rows=64, val_rows=16)
 
-    def start(self, name, overrides, resume=None):
+    def start(self, name, overrides, resume=None, env=None):
         """Queue a run; with `resume`, one that goes on from step 2 of the run of that name."""
-        self._started[name] = self._pool.submit(self._run, name, overrides, resume)
+        self._started[name] = self._pool.submit(self._run, name, overrides, resume, env)
 
     def steps(self, name):
         """Wait for a run; its steps by number."""
         return self._started[name].result()
 
-    def _run(self, name, overrides, resume):
+    def log(self, name):
+        return (self.folder / name / "run.log").read_text(encoding="utf-8", errors="replace")
+
+    def share(self, name):
+        """The run's `trainer.share_data_dir`."""
+        return self.folder / name / "share"
+
+    def _run(self, name, overrides, resume, env):
         everything = [*task_overrides(self._data), *REPORT_RATIOS, *overrides]
+        everything += [launch.override("trainer.share_data_dir", self.share(name))]
         if resume is not None:
             self.steps(resume)
             step_2 = launch.checkpoint_dir(self.folder / resume) / "global_step_2"
             everything += ["trainer.resume_mode=resume_path", f"trainer.resume_from_path={step_2}"]
-        with launch.running(self.folder / name, everything) as run:
+        with launch.running(self.folder / name, everything, env=env) as run:
             return {step.number: step for step in run.wait(TIMEOUT_S)}
 
 
@@ -62,6 +80,7 @@ def runs(tmp_path_factory):
     started = Runs(tmp_path_factory.mktemp("training"), pool)
     started.start("legacy", LEGACY)
     started.start("legacy_again", LEGACY)
+    started.start("upstream", LEGACY, env=PLAIN_UPSTREAM)
     started.start("legacy_resumed", LEGACY, resume="legacy")
     yield started
     pool.shutdown(cancel_futures=True)
@@ -106,6 +125,19 @@ def test_two_seeded_runs_have_equal_metrics(runs):
     assert sorted(first) == [1, 2, 3]
     assert_healthy(first)
     assert_same(first, second, [1, 2, 3])
+
+
+def test_metrics_equal_plain_upstreams(runs):
+    ours, theirs = runs.steps("legacy"), runs.steps("upstream")
+    assert "trainer of this run: verl.trainer.ppo.ray_trainer__upstream" in runs.log("upstream")
+    assert "trainer of this run" not in runs.log("legacy")
+    assert list(ours) == list(theirs) == [1, 2, 3]
+    for number in ours:
+        assert ours[number].repeatable == theirs[number].repeatable
+        assert ours[number].values.keys() == theirs[number].values.keys()
+        assert ours[number].repeatable["actor/grad_norm"] > 0
+    assert not runs.share("legacy").exists()
+    assert "ShareDataTest" not in runs.log("legacy")
 
 
 def test_the_demo_model_starts_where_there_is_something_to_gain_and_to_lose(runs):
