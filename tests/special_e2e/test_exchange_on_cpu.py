@@ -7,7 +7,10 @@ learning rate of 0.01) and B's own sampling has another seed: numbers that agree
 The cross-check refuses such a pair, so it is told to warn only.
 """
 
+import shutil
 from contextlib import ExitStack
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,6 +20,8 @@ from recipe.crosscheck.data import task_overrides, write_data
 pytestmark = pytest.mark.slow
 
 LIMIT_S = 300
+RECORDED = Path(__file__).parents[1] / "recorded" / "session_0_1_0"
+VALIDATED = ["trainer.use_legacy_worker_impl=disable", "trainer.val_before_train=True", "trainer.test_freq=1"]
 A_TRAINS_BADLY = ["actor_rollout_ref.actor.optim.lr=1e-2", "trainer.share_data_strict=False"]
 B_SAMPLES_OTHERWISE = ["actor_rollout_ref.rollout.engine_kwargs.hf.seed=7", "trainer.share_data_strict=False"]
 
@@ -54,26 +59,74 @@ def assert_a_rolls_out_and_b_trains(steps_a, steps_b):
     assert steps_b[0].values["actor/lr"] == 1e-5
 
 
-def test_new_workers_with_validation(tmp_path):
-    both = ["trainer.use_legacy_worker_impl=disable", "trainer.val_before_train=True", "trainer.test_freq=1"]
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """A pair with the new workers, its steps, and what it left in its directory."""
+    folder = tmp_path_factory.mktemp("pair")
     with ExitStack() as stack:
-        a, b = start_pair(stack, tmp_path, both=both, a=A_TRAINS_BADLY, b=B_SAMPLES_OTHERWISE)
+        a, b = start_pair(stack, folder, both=VALIDATED, a=A_TRAINS_BADLY, b=B_SAMPLES_OTHERWISE)
         steps_a, steps_b = a.wait(LIMIT_S), b.wait(LIMIT_S)
-    assert_a_rolls_out_and_b_trains(steps_a, steps_b)
-    # One validation before training, then training and validation in each of two steps: none is B's own.
-    assert len(list((tmp_path / "share").glob("rollout_*"))) == 5
-    assert b.log().count("[ShareDataTest] Successfully load pre-generated data from") == 5
-    assert a.log().count("[ShareDataTest] Successfully load ckpt from") == 2
+    share = folder / "share"
+    return SimpleNamespace(folder=folder, a=a, b=b, steps_a=steps_a, steps_b=steps_b, share=share, left=found_in(share))
 
-    # B alone, on what A's engine answered then: the same numbers, and nothing written.
-    before = sorted((tmp_path / "share").rglob("*"))
-    replay = [*task_overrides(write_data(tmp_path / "data", val_rows=8)), *both, *B_SAMPLES_OTHERWISE]
-    replay += ["trainer.share_data=rollout", f"trainer.share_data_dir={tmp_path / 'share'}"]
-    replay += ["trainer.share_data_replay=True", "trainer.total_training_steps=2"]
-    with launch.running(tmp_path / "replay", replay) as run:
-        replayed = run.wait(LIMIT_S)
-    assert [step.repeatable for step in replayed] == [step.repeatable for step in steps_b]
-    assert sorted((tmp_path / "share").rglob("*")) == before
+
+@pytest.fixture(scope="module")
+def replays(pair, tmp_path_factory):
+    """B alone on what A's engine answered in the pair, and a run on the session that version 0.1.0 recorded.
+
+    Both at the same time: one run alone, whose processes start one after the other, leaves cores idle.
+    """
+    folder = tmp_path_factory.mktemp("recorded")
+    data = write_data(pair.folder / "data", val_rows=8)
+    own = [*task_overrides(data), *VALIDATED, *B_SAMPLES_OTHERWISE, "trainer.total_training_steps=2"]
+    recorded = [*task_overrides(write_data(folder / "data")), "trainer.total_training_steps=3"]
+    share = folder / "share"
+    shutil.copytree(RECORDED, share)
+    share.chmod(0o700)
+    left = found_in(share)
+    with (
+        launch.running(pair.folder / "replay", [*own, *replaying(pair.share)]) as of_pair,
+        launch.running(folder / "run", [*recorded, *replaying(share)]) as of_recorded,
+    ):
+        steps = of_pair.wait(LIMIT_S)
+        recorded_steps = of_recorded.wait(LIMIT_S)
+    return SimpleNamespace(steps=steps, recorded_steps=recorded_steps, recorded=of_recorded, share=share, left=left)
+
+
+def replaying(share):
+    return [
+        "trainer.share_data=rollout",
+        "trainer.share_data_replay=True",
+        launch.override("trainer.share_data_dir", share),
+    ]
+
+
+def found_in(share):
+    return sorted(path.relative_to(share) for path in share.rglob("*"))
+
+
+def test_new_workers_with_validation(pair):
+    assert_a_rolls_out_and_b_trains(pair.steps_a, pair.steps_b)
+    # One validation before training, then training and validation in each of two steps: none is B's own.
+    assert len(list(pair.share.glob("rollout_*"))) == 5
+    assert pair.b.log().count("[ShareDataTest] Successfully load pre-generated data from") == 5
+    assert pair.a.log().count("[ShareDataTest] Successfully load ckpt from") == 2
+
+
+def test_a_replay_has_the_numbers_of_the_pair_and_writes_nothing(pair, replays):
+    assert [step.repeatable for step in replays.steps] == [step.repeatable for step in pair.steps_b]
+    assert found_in(pair.share) == pair.left
+
+
+def test_a_run_trains_on_the_recorded_rollouts(replays):
+    """A session that version 0.1.0 recorded is replayed by a real run of this version."""
+    assert [step.number for step in replays.recorded_steps if step.number] == [1, 2, 3]
+    log = replays.recorded.log()
+    for index in range(3):
+        line = f"[ShareDataTest] Successfully load pre-generated data from {replays.share}/rollout_{index}"
+        assert log.count(line) == 1
+    assert log.count("[ShareDataTest] replaying session 1 of") == 1
+    assert found_in(replays.share) == replays.left
 
 
 @pytest.mark.extended
