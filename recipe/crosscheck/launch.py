@@ -34,8 +34,10 @@ ENVIRONMENT = {
     "HYDRA_FULL_ERROR": "1",
     "RAY_DEDUP_LOGS": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_prestart_worker_first_driver": "0",
 }
-"""Of every run: one thread a process, nothing from the network, no log line swallowed."""
+"""Of every run: one thread a process, nothing from the network, no log line swallowed, and no worker started in
+advance: upstream's all have a runtime environment, so none of them would be used."""
 
 _END_GRACE_S = 20.0
 _POLL_S = 0.2
