@@ -37,9 +37,9 @@ from recipe.crosscheck.faults import plan
 from recipe.crosscheck.faults.catalogue import CATALOGUE
 from recipe.crosscheck.ledger import LedgerStep, exchange_s
 from verl.crosscheck import installation
-from verl.crosscheck.pair.log_tail import last_lines
 from verl.crosscheck.pair.plan import MODES_OF_SCENARIO, PairPlan, Side
 from verl.crosscheck.pair.play import PairView, Signals, play_pair
+from verl.crosscheck.pair.process import last_lines
 from verl.crosscheck.pair.watch import PairOutcome, PairSight, TimeLimits
 from verl.crosscheck.report.as_json import EXIT_STATUS
 from verl.crosscheck.settings import MODES

@@ -21,8 +21,8 @@ from verl.crosscheck.clock import SystemClock
 from verl.crosscheck.overrides import assignment
 from verl.crosscheck.pair import process
 from verl.crosscheck.pair.commands import PROGRAM, parse
-from verl.crosscheck.pair.log_tail import last_lines
 from verl.crosscheck.pair.plan import Side
+from verl.crosscheck.pair.process import last_lines
 from verl.crosscheck.settings import ShareMode
 
 CONFIG_NAME = "ppo_cpu_trainer"

@@ -13,8 +13,8 @@ from verl.crosscheck.inspection.run_state import RunState, WatchedRun
 from verl.crosscheck.inspection.status import Status
 from verl.crosscheck.pair import watch
 from verl.crosscheck.pair.commands import parse
-from verl.crosscheck.pair.log_tail import error_line, last_lines, last_words
 from verl.crosscheck.pair.plan import PairRequest, pairs
+from verl.crosscheck.pair.process import error_line, last_lines, last_words
 from verl.crosscheck.pair.watch import TimeLimits, follow
 
 STEPS = 2
@@ -80,14 +80,14 @@ def watched(tmp_path):
         ]
 
         def look():
-            return Status(str(tmp_path), "", False, None, tuple(run.run() for run in runs), {}, None, holdings())
+            return Status(str(tmp_path), "", False, None, tuple(run.run() for run in runs), {}, None, no_contents())
 
         return follow(pair, runs, look, limits, clock, shown)
 
     return watched
 
 
-def holdings():
+def no_contents():
     return DirectoryContents(0, 0, None, None, (), (), (), (), (), None, None)
 
 

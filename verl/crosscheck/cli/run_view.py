@@ -1,6 +1,6 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""What `verl-crosscheck run` shows of two runs: a page that is drawn anew, or lines where there is no terminal."""
+"""Show two runs for `verl-crosscheck run`: a page that is redrawn on a terminal, lines in a pipe or a file."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from rich.text import Text
 from verl.crosscheck.cli.status_view import STYLES, doing, step
 from verl.crosscheck.cli.terminal import data
 from verl.crosscheck.inspection.run_state import RunState, WatchedRun
-from verl.crosscheck.pair.log_tail import last_words
 from verl.crosscheck.pair.plan import PairPlan, PairRequest, Side, pairs, report_arguments, script, warnings
 from verl.crosscheck.pair.play import PairView
+from verl.crosscheck.pair.process import last_words
 from verl.crosscheck.pair.watch import PairOutcome, PairSight
 from verl.crosscheck.text import count, duration
 
@@ -28,7 +28,7 @@ LINE_EVERY_S = 60.0
 
 
 class RunView(PairView):
-    """Shows pairs on a terminal, a page that is drawn anew; or as lines in a pipe or a file."""
+    """Shows pairs of runs on a terminal, a page that is redrawn; or as lines in a pipe or a file."""
 
     def __init__(self, out: Console) -> None:
         self._out = out
@@ -74,7 +74,7 @@ class RunView(PairView):
 
 
 def commands_view(request: PairRequest, language: str) -> Iterator[RenderableType]:
-    """What a person types at each of two sites, and where the report is made."""
+    """Yield what a person types at each of two sites, and then for the report."""
     for warning in warnings(request, {}, local=False):
         yield data(f"# Warning: {warning}", "yellow")
     planned = pairs(request)
@@ -90,7 +90,7 @@ def commands_view(request: PairRequest, language: str) -> Iterator[RenderableTyp
 
 
 def page(pair: PairPlan, sight: PairSight) -> RenderableType:
-    """Both runs now."""
+    """Return a page with the state of both runs."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("", style="dim", no_wrap=True)
     for side in pair.sides:
@@ -102,7 +102,7 @@ def page(pair: PairPlan, sight: PairSight) -> RenderableType:
 
 
 def heading(pair: PairPlan, number: int, total: int) -> Iterator[RenderableType]:
-    """What comes before a pair of runs."""
+    """Yield the lines before a pair of runs."""
     of = f" ({number} of {total})" if total > 1 else ""
     yield Text.assemble((f"{pair.title}{of}: ", "bold"), pair.question)
     for side in pair.sides:
@@ -110,7 +110,7 @@ def heading(pair: PairPlan, number: int, total: int) -> Iterator[RenderableType]
 
 
 class Lines:
-    """For a pipe or a file: a line whenever a run gets to another step or ends, and once in a while."""
+    """Prints a line whenever a run reaches another step or ends, and after `LINE_EVERY_S` without one."""
 
     def __init__(self, out: Console, pair: PairPlan) -> None:
         self._out, self._pair = out, pair
@@ -127,7 +127,7 @@ class Lines:
 
 
 def ending(outcome: PairOutcome) -> Iterator[RenderableType]:
-    """What comes after a pair of runs."""
+    """Yield the lines after a pair of runs."""
     words = f"{outcome.pair.title}: {outcome.words} ({duration(outcome.elapsed_s)})."
     yield data(words, "green" if outcome.ok else "bold red")
     if outcome.cause is None:
@@ -141,7 +141,7 @@ def ending(outcome: PairOutcome) -> Iterator[RenderableType]:
 
 
 def _states(sight: PairSight) -> Iterator[tuple[str, str]]:
-    """Words and style for each run: of the exchange once it takes part there, else of its process."""
+    """Yield words and style for each run: its state in the exchange once it takes part there, else of its process."""
     for run, code in zip(sight.runs, sight.codes, strict=True):
         if run.state is not RunState.NO_RUN:
             yield run.state.words, STYLES[run.state]
@@ -159,7 +159,7 @@ def _in_words(run: WatchedRun, state: str) -> str:
 
 
 def _stopwatch(elapsed_s: float) -> str:
-    """`0:04`, `1:02:03`."""
+    """Return seconds as `0:04` or `1:02:03`."""
     minutes, seconds = divmod(int(elapsed_s), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"

@@ -1,6 +1,6 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""One training run as processes of this host: started apart from all others, looked at, and ended to the last one.
+"""Start one training run as processes of this host, watch it and its log, and end all its processes.
 
 A run has a process group and a Ray session of its own. Which processes are its own is known in three ways: they descend
 from the one that was started, they carry its mark in their environment, or they have its Ray folder, whose name is no
@@ -11,6 +11,7 @@ write their title over command line and environment. Nothing else is ever ended,
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shlex
 import shutil
@@ -36,6 +37,15 @@ _RAY_LONGEST = 40
 """Characters of Ray's folder: with more, its sockets' paths have more than the 107 bytes that a socket may have."""
 
 
+_LONGEST_BYTES = 256 * 1024
+"""Of a log that may have gigabytes, this much of its end is read."""
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_RAY_PREFIX = re.compile(r"\A\([^()]*pid=\d+[^()]*\)\s*")
+_ERROR = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt)(?::\s.*)?\Z")
+_SHELL_ERROR = re.compile(r"(?:\S*(?:ba|da|z)?sh: .*|.*: command not found)\Z")
+
+
 class TrainingRun:
     """A run that was started; see `start`."""
 
@@ -48,17 +58,17 @@ class TrainingRun:
         return self._process.pid
 
     def poll(self) -> int | None:
-        """Exit status, None while it runs. Called now and then, it notes which processes there are."""
+        """Return the exit status, None while it runs; remember which processes it has now."""
         with suppress(psutil.Error):
             self._known.update(psutil.Process(self.pid).children(recursive=True))
         return self._process.poll()
 
     def log_bytes(self) -> int:
-        """Size of what it has printed."""
+        """Return the size of its log."""
         return self.side.log.stat().st_size
 
     def without_overrides(self) -> str:
-        """Command line of a training that it started and that its overrides did not reach; empty if there is none."""
+        """Return the command line of a training that it started without its overrides; empty if there is none."""
         expected = self.side.overrides[0]
         for process in self._descendants():
             words = _words(process)
@@ -67,7 +77,7 @@ class TrainingRun:
         return ""
 
     def ask_to_end(self) -> None:
-        """Ask it to end, and do not wait: its training program says so to the other run and takes Ray down with it."""
+        """Send SIGTERM to the training program, which reports its end to the other run and ends Ray; do not wait."""
         if self.poll() is not None:
             return
         family = self._descendants()
@@ -79,10 +89,10 @@ class TrainingRun:
                 _signal(process, signal.SIGTERM)
 
     def close(self, clock: Clock, grace_s: float, hurry: Callable[[], bool] = lambda: False) -> None:
-        """End what is left of it, within `grace_s` seconds, and remove its Ray session. Can be called again.
+        """End all its processes within about `grace_s` seconds, and remove its Ray session. May be called again.
 
         Args:
-            hurry: whether not to wait any longer.
+            hurry: returns whether to stop waiting.
         """
         self.ask_to_end()
         self._await_end(clock, grace_s / 2, hurry)
@@ -113,7 +123,7 @@ class TrainingRun:
         return []
 
     def _family(self) -> set[psutil.Process]:
-        """All its processes that live."""
+        """Yield all its live processes."""
         self._known.update(self._descendants(), self._marked())
         for process in tuple(self._known):
             with suppress(psutil.Error):
@@ -164,15 +174,15 @@ def start(side: Side, inherited: Mapping[str, str] | None = None) -> TrainingRun
 
 
 def _write_down(side: Side, overrides: Sequence[str]) -> None:
-    """Keep what was started, for its owner alone: commands and variables may hold secrets."""
+    """Save what was started, readable for its owner alone: commands and variables may hold secrets."""
     path = side.folder / "command.sh"
     path.touch(mode=0o600)
     path.write_text(f"{script(side, overrides)}\n", encoding="utf-8")
 
 
 def environment(side: Side, inherited: Mapping[str, str], mark: str) -> dict[str, str]:
-    """Environment of a run: the inherited one without the Ray cluster to join that it may name, what keeps files of two
-    runs with equal names apart, and the variables of this side."""
+    """Return the environment of a run: the inherited one without the address of a Ray cluster, paths of log files that
+    keep two runs with equal names apart, and the variables of this side."""
     own = {name: value for name, value in inherited.items() if name != "RAY_ADDRESS"}
     return {
         **own,
@@ -185,7 +195,7 @@ def environment(side: Side, inherited: Mapping[str, str], mark: str) -> dict[str
 
 
 def _ray_dir(env: Mapping[str, str]) -> Path:
-    """A new folder for Ray's session, below the one that its own variable names if that leaves room for sockets."""
+    """Make and return a folder for Ray's session: below RAY_TMPDIR if paths of sockets fit there, else below /tmp."""
     wanted = env.get("RAY_TMPDIR", "")
     parent = wanted if wanted and len(wanted) < _RAY_LONGEST - len("/vcc12345678") else "/tmp"  # noqa: S108
     return Path(tempfile.mkdtemp(prefix="vcc", dir=parent))
@@ -194,7 +204,7 @@ def _ray_dir(env: Mapping[str, str]) -> Path:
 def end_all(
     runs: Sequence[TrainingRun], clock: Clock, grace_s: float, hurry: Callable[[], bool] = lambda: False
 ) -> None:
-    """Ask all runs to end at the same time, then see to it that they do."""
+    """Ask all runs to end at the same time, then end what is left of each."""
     for run in runs:
         run.ask_to_end()
     for run in runs:
@@ -223,3 +233,40 @@ def _alive(process: psutil.Process) -> bool:
 def _signal(process: psutil.Process, number: signal.Signals) -> None:
     with suppress(psutil.Error):
         process.send_signal(number)  # makes sure that the pid has not been given to another process
+
+
+def last_lines(path: Path, number: int, longest: int = 300) -> list[str]:
+    """Return the last `number` lines that are not empty, oldest first, without colours; none if there is no file.
+
+    Args:
+        longest: characters of a line, which are cut off beyond; a line of metrics has thousands.
+    """
+    lines = [line.expandtabs(4).rstrip() for line in _read_end(path) if line.strip()][-number:]
+    return [line if len(line) <= longest else f"{line[: longest - 4]} ..." for line in lines]
+
+
+def last_words(path: Path) -> str:
+    """Return the last line, without Ray's prefix."""
+    return "".join(_RAY_PREFIX.sub("", line.strip()) for line in last_lines(path, 1))
+
+
+def error_line(path: Path) -> str:
+    """Return the last line that names an error, such as `ValueError: ...`, without Ray's prefix; empty without one."""
+    for line in reversed(_read_end(path)):
+        text = _RAY_PREFIX.sub("", line.strip())
+        if _ERROR.fullmatch(text) or _SHELL_ERROR.fullmatch(text):
+            return text
+    return ""
+
+
+def _read_end(path: Path) -> list[str]:
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _LONGEST_BYTES))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return []
+    # A progress bar draws itself anew on the same line; only its last state counts.
+    lines = [line.rstrip("\r").rpartition("\r")[2] for line in _COLOURS.sub("", text).split("\n")]
+    return lines[1:] if size > _LONGEST_BYTES else lines

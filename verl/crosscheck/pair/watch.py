@@ -1,7 +1,8 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""Follow a pair of runs until both have ended, and say how: looks at processes, logs and the exchange; ends them if
-they will not end well. `Attention` decides, from what is seen; `follow` does.
+"""Follow a pair of runs until both have ended, by their processes, logs and exchange, and return how they ended.
+
+`Attention` decides whether a pair must be ended; `follow` looks and returns the outcome; the caller ends the runs.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from verl.crosscheck.errors import PeerFailedError, PeerSilentError, WaitTimeout
 from verl.crosscheck.exchange.layout import ArtefactKind
 from verl.crosscheck.inspection.run_state import RunState, WatchedRun
 from verl.crosscheck.inspection.status import Status
-from verl.crosscheck.pair.log_tail import error_line, last_lines
 from verl.crosscheck.pair.plan import PairPlan, Side
+from verl.crosscheck.pair.process import error_line, last_lines
 from verl.crosscheck.text import duration
 
 LOOK_EVERY_S = 1.0
@@ -30,18 +31,18 @@ _OF_THE_OTHER = frozenset(each.__name__ for each in (PeerFailedError, PeerSilent
 
 
 class Running(Protocol):
-    """What is asked of a run; see `process.TrainingRun`."""
+    """What this module needs of a run; see `process.TrainingRun`."""
 
     side: Side
 
     def poll(self) -> int | None:
-        """Exit status, None while it runs."""
+        """Return the exit status, None while it runs."""
 
     def log_bytes(self) -> int:
-        """Size of its log."""
+        """Return the size of its log."""
 
     def without_overrides(self) -> str:
-        """Command line of a training in it that its overrides did not reach, or empty."""
+        """Return the command line of a training in it without its overrides, or empty."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ class Attention:
     _failed_s: float | None = field(default=None, init=False)
 
     def complaint(self, sight: PairSight) -> tuple[str, int | None]:
-        """Why the pair must be ended, and by the fault of which run; empty to let it go on."""
+        """Return why the pair must be ended, and which run is the cause; empty if it goes on."""
         if not sight.over:
             for complain in (self._lost, self._failed, self._stalled):
                 words, which = complain(sight)
@@ -134,7 +135,7 @@ class Attention:
         return "", None
 
     def _lost(self, sight: PairSight) -> tuple[str, int | None]:
-        """A run that never takes part, while the other one waits for it."""
+        """Find a run that will never take part, while the other one waits for it."""
         for which, (code, run) in enumerate(zip(sight.codes, sight.runs, strict=True)):
             if run.state is not RunState.NO_RUN:
                 continue
@@ -204,7 +205,7 @@ def follow(
 
 
 def conclude(pair: PairPlan, sight: PairSight) -> PairOutcome:
-    """How a pair ended whose runs have both ended by themselves."""
+    """Return how a pair ended whose runs have both ended by themselves."""
     for which in _suspects(sight):
         run, side = sight.runs[which], pair.sides[which]
         if sight.codes[which] != 0:
@@ -224,7 +225,7 @@ def conclude(pair: PairPlan, sight: PairSight) -> PairOutcome:
 
 
 def _suspects(sight: PairSight) -> list[int]:
-    """Which run to look at first: one that failed, then one that only followed it, then one that is well."""
+    """Return both runs, the one to look at first: one that failed, one that only followed it, one without an error."""
 
     def rank(which: int) -> int:
         run = sight.runs[which]
@@ -265,7 +266,7 @@ def _outcome(pair: PairPlan, sight: PairSight, words: str, which: int | None, *,
 
 
 def _compared(sight: PairSight) -> bool:
-    """Whether both runs have done an update: the one has published weights, the other one has taken some."""
+    """Return whether both runs have done an update: one has published weights, the other one has taken some."""
     counts = [(run.published.get(ArtefactKind.CKPT, 0), run.taken.get(ArtefactKind.CKPT, 0)) for run in sight.runs]
     return any(published for published, _ in counts) and any(taken for _, taken in counts)
 
