@@ -33,12 +33,13 @@ Word = TypeVar("Word", bound=Enum)
 
 
 class ShareMode(str, Enum):
-    """Which of its two phases a run takes from the other run."""
+    """What a run takes from the other run; the mode is named after it."""
 
     ROLLOUT = "rollout"
-    """The run loads the other run's rollouts, trains, and saves its actor for the other run."""
+    """The run takes rollouts: it loads those of the other run, trains, and saves its actor for the other run."""
     CKPT = "ckpt"
-    """The run generates, saves its rollouts for the other run, and loads that run's actor after each own update."""
+    """The run takes checkpoints: it generates, saves its rollouts for the other run, and loads that run's actor after
+    each update of its own."""
 
     def __str__(self) -> str:
         return self.value
