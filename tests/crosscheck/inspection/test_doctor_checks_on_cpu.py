@@ -18,17 +18,17 @@ from verl.crosscheck.inspection.doctor_checks import CheckContext, CheckResult, 
 def checks(tmp_path):
     """Verdict and words of every check, on a file system."""
 
-    def checks(disk=None, **bench):
+    def checks(disk=None, **context):
         folder = tmp_path / f"bench-{len(list(tmp_path.iterdir()))}"
         folder.mkdir()
         with filesystem.replaced(disk or Filesystem()):
-            return {each.name: each for each in run_checks(CheckContext(folder, ManualClock(), 2_000_000, **bench))}
+            return {each.name: each for each in run_checks(CheckContext(folder, ManualClock(), 2_000_000, **context))}
 
     return checks
 
 
 def failed(found):
-    return {name for name, check in found.items() if check.verdict is not CheckResult.OK}
+    return {name for name, check in found.items() if check.result is not CheckResult.OK}
 
 
 def test_a_local_disk_passes(checks):
@@ -119,9 +119,9 @@ BROKEN = {
 def test_what_a_file_system_lacks_is_found(checks, kind):
     if kind is OthersFiles and os.geteuid():
         pytest.skip("only root gives files away")
-    name, verdict, words = BROKEN[kind]
+    name, result, words = BROKEN[kind]
     found = checks(kind())[name]
-    assert found.verdict is verdict
+    assert found.result is result
     assert words in found.found
     assert found.advice
 
@@ -135,17 +135,17 @@ def test_locks_that_do_not_hold_are_a_warning(checks, monkeypatch):
 
     monkeypatch.setattr(fcntl, "flock", refuse)
     found = checks()["lock"]
-    assert (found.verdict, "No locks available" in found.found) == (CheckResult.WARNING, True)
+    assert (found.result, "No locks available" in found.found) == (CheckResult.WARNING, True)
 
 
 @pytest.mark.parametrize(
-    ("ahead_s", "verdict"), [(0, CheckResult.OK), (30, CheckResult.OK), (-600, CheckResult.WARNING)]
+    ("ahead_s", "result"), [(0, CheckResult.OK), (30, CheckResult.OK), (-600, CheckResult.WARNING)]
 )
-def test_the_clock_of_the_files_is_held_against_this_hosts(checks, tmp_path, ahead_s, verdict):
+def test_the_clock_of_the_files_is_held_against_this_hosts(checks, tmp_path, ahead_s, result):
     (tmp_path / "now").touch()
     now_s = (tmp_path / "now").stat().st_mtime
     found = checks(wall_s=lambda: now_s - ahead_s)["clock"]
-    assert found.verdict is verdict
+    assert found.result is result
     assert found.measured["skew_s"] == pytest.approx(ahead_s, abs=5)
 
 

@@ -10,8 +10,8 @@ from verl.crosscheck.inspection.run_state import RunProbe, RunState
 
 def look(pair, clock=None, wait_s=0.0, wall_s=None):
     clock = clock or ManualClock()
-    lookout = RunProbe(clock, wall_s) if wall_s else RunProbe(clock)
-    return status.Observer(pair.root, clock, wait_s, lookout).look()
+    probe = RunProbe(clock, wall_s) if wall_s else RunProbe(clock)
+    return status.Observer(pair.root, clock, wait_s, probe).look()
 
 
 def states(found):

@@ -5,7 +5,7 @@
 import pytest
 
 from verl.crosscheck.inspection.run_state import RunState, WatchedRun
-from verl.crosscheck.inspection.summary import summary
+from verl.crosscheck.inspection.status import summary
 
 WAITS = WatchedRun("ckpt", RunState.RUNNING, number=1, phase="waiting for ckpt_3", phase_s=12.0, global_step=4)
 TRAINS = WatchedRun("rollout", RunState.RUNNING, number=1, phase="training", phase_s=3.0, global_step=4, host="npu-7")

@@ -1,6 +1,6 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""`verl-crosscheck doctor`: can two runs meet in a directory, as seen from this host."""
+"""`verl-crosscheck doctor`: whether two runs can exchange files in a directory, as seen from this host."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -27,36 +26,19 @@ from verl.crosscheck.cli.terminal import (
     reported,
 )
 from verl.crosscheck.clock import SystemClock
-from verl.crosscheck.exchange import directory, filesystem
+from verl.crosscheck.exchange import directory
 from verl.crosscheck.exchange.layout import Layout
 from verl.crosscheck.inspection import doctor_notes
-from verl.crosscheck.inspection.doctor_checks import Check, CheckContext, CheckResult, file_clock_s, run_checks, scratch
+from verl.crosscheck.inspection.doctor import DoctorReport, all_checks
+from verl.crosscheck.inspection.doctor_checks import Check, CheckContext, CheckResult, file_clock_s, scratch
 from verl.crosscheck.inspection.doctor_notes import Found, Note
-from verl.crosscheck.inspection.doctor_pair import pair_checks
 from verl.crosscheck.inspection.estimate import CHECKPOINT_BYTES, PORTABLE_BYTES, Estimate, estimate, parameters_of
-from verl.crosscheck.inspection.mounts import Mount, mount_of
-from verl.crosscheck.text import count, data_size, duration
+from verl.crosscheck.inspection.mounts import mount_of
+from verl.crosscheck.text import count, duration
 
-SCHEMA = "verl-crosscheck/doctor"
-SCHEMA_VERSION = 1
 _STYLES = {CheckResult.OK: "green", CheckResult.WARNING: "yellow", CheckResult.FAILED: "bold red"}
 _NARROW = 100
 """Columns of a terminal below which advice stands under what was found."""
-
-
-@dataclass(frozen=True)
-class DoctorReport:
-    """Everything that was found out; what `--json` prints."""
-
-    directory: str
-    host: str
-    verdict: CheckResult
-    checks: tuple[Check, ...]
-    mount: Mount | None
-    estimate: Estimate | None
-    notes: tuple[Found, ...]
-    schema: str = SCHEMA
-    schema_version: int = SCHEMA_VERSION
 
 
 @click.command()
@@ -145,12 +127,12 @@ def doctor(
         found = _examine(Path(expanded(directory)), megabytes * 1_000_000, wanted, None if as_json else console())
     if as_json:
         print_json(found)
-    if found.verdict is CheckResult.FAILED:
+    if found.result is CheckResult.FAILED:
         raise SystemExit(ATTENTION)
 
 
 def _examine(path: Path, size_bytes: int, wanted: Estimate | None, out: Console | None) -> DoctorReport:
-    """Check, and show each result as soon as it is there."""
+    """Make all checks, show each result at once, and leave this host's note."""
     host, checks = socket.gethostname(), []
     with _warnings() as warnings:
         root = directory.open_directory(path, key="trainer.share_data_dir")
@@ -159,7 +141,7 @@ def _examine(path: Path, size_bytes: int, wanted: Estimate | None, out: Console 
         out.print(data(f"{root} from host {host}", "bold"))
         out.print()
     with scratch(places) as folder:
-        for check in _all_checks(root, warnings, mount, CheckContext(folder, SystemClock(), size_bytes), wanted):
+        for check in all_checks(root, warnings, mount, CheckContext(folder, SystemClock(), size_bytes), wanted):
             checks.append(check)
             if out:
                 out.print(_line(check, out.width))
@@ -168,7 +150,7 @@ def _examine(path: Path, size_bytes: int, wanted: Estimate | None, out: Console 
     seen = {each.note.host: each.note.visit for each in notes if each.note}
     told = time.strftime("%Y-%m-%d %H:%M:%S %z")
     doctor_notes.leave_note(places, Note(host, secrets.token_hex(8), told, kind, seen))
-    worst = max((check.verdict for check in checks), key=list(CheckResult).index)
+    worst = max((check.result for check in checks), key=list(CheckResult).index)
     found = DoctorReport(str(root), host, worst, tuple(checks), mount, wanted, notes)
     if out:
         _show_notes(out, found)
@@ -177,68 +159,14 @@ def _examine(path: Path, size_bytes: int, wanted: Estimate | None, out: Console 
     return found
 
 
-def _all_checks(
-    root: Path, warnings: list[str], mount: Mount | None, bench: CheckContext, wanted: Estimate | None
-) -> Iterator[Check]:
-    yield _directory_check(warnings)
-    yield _mount_check(mount)
-    yield from run_checks(bench)
-    yield _space_check(filesystem.active().free_bytes(root), wanted)
-    yield from pair_checks(root)
-
-
-def _directory_check(warnings: list[str]) -> Check:
-    if warnings:
-        return Check("directory", CheckResult.WARNING, "; ".join(warnings), "Harmless where there is no other user")
-    return Check("directory", CheckResult.OK, "is this user's, and nobody else can write in it or replace it")
-
-
-def _mount_check(mount: Mount | None) -> Check:
-    if mount is None:
-        return Check("file system", CheckResult.OK, "the kernel does not name it")
-    dubious = mount.kind in ("tmpfs", "ramfs", "overlay", "cifs", "smb3")
-    verdict = CheckResult.WARNING if dubious else CheckResult.OK
-    return Check("file system", verdict, f"{mount.kind} from {mount.source}", mount.caveat)
-
-
-def _space_check(free_bytes: int, wanted: Estimate | None) -> Check:
-    free = f"{data_size(free_bytes)} free"
-    measured = {"free_bytes": float(free_bytes)}
-    if wanted is None:
-        advice = "--model PATH or --parameters N holds it against what a pair needs"
-        return Check("free space", CheckResult.OK, free, advice, measured)
-    needed = f"{free}, {data_size(wanted.needed_bytes)} needed: {_formula(wanted)}"
-    if free_bytes < wanted.needed_bytes:
-        missing = data_size(wanted.needed_bytes - free_bytes)
-        return Check("free space", CheckResult.FAILED, needed, f"{missing} are missing: free them", measured)
-    if free_bytes < 1.1 * wanted.needed_bytes:
-        return Check("free space", CheckResult.WARNING, needed, "This is tight", measured)
-    return Check("free space", CheckResult.OK, needed, "", measured)
-
-
-def _formula(wanted: Estimate) -> str:
-    number = wanted.steps if wanted.keep is None else wanted.keep + 1
-    text = (
-        f"{number} checkpoints of {data_size(wanted.checkpoint_bytes)} ({_in_words(wanted.parameters)} parameters, "
-        f"from {wanted.source}, {wanted.bytes_each} bytes each)"
-    )
-    if wanted.rollout_bytes:
-        return f"{text} and {wanted.steps} rollouts of {data_size(wanted.rollout_bytes)}"
-    return f"{text}; rollouts are not counted"
-
-
-def _in_words(number: int) -> str:
-    return f"{number / 1e9:.3g} billion" if number >= 1e8 else f"{number:,}"
-
-
 def _line(check: Check, width: int) -> Table:
     line = Table.grid(padding=(0, 2, 0, 0))
     line.add_column(width=7)
     line.add_column(width=18)
     line.add_column(overflow="fold", ratio=1)
-    line.add_row(data(check.verdict.value, _STYLES[check.verdict]), check.name, data(check.found))
+    line.add_row(data(check.result.value, _STYLES[check.result]), check.name, data(check.found))
     if check.advice:
-        line.add_row("", "", data(check.advice, "dim" if check.verdict is CheckResult.OK else ""))
+        line.add_row("", "", data(check.advice, "dim" if check.result is CheckResult.OK else ""))
     return line
 
 
@@ -272,7 +200,7 @@ def _note(found: Found) -> Table:
 
 
 def _conclusion(found: DoctorReport) -> str:
-    number = {each: sum(check.verdict is each for check in found.checks) for each in CheckResult}
+    number = {each: sum(check.result is each for check in found.checks) for each in CheckResult}
     failed, warned = number[CheckResult.FAILED], number[CheckResult.WARNING]
     if failed:
         return f"{count(failed, 'check')} failed: two runs cannot rely on this directory."
@@ -284,7 +212,7 @@ def _conclusion(found: DoctorReport) -> str:
 
 @contextmanager
 def _warnings() -> Iterator[list[str]]:
-    """What the block warns of, in place of its being logged."""
+    """Yield a list that collects the warnings of the block, which are then not logged."""
     lines: list[str] = []
 
     class Handler(logging.Handler):

@@ -7,11 +7,10 @@ from __future__ import annotations
 import re
 import time
 from pathlib import Path
-from typing import Any
 
 import click
 
-from verl.crosscheck.cli.terminal import console, expanded, reported
+from verl.crosscheck.cli.terminal import FolderArgument, console, reported
 
 _VARIABLE = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 
@@ -29,14 +28,6 @@ def _variables(ctx: click.Context, param: click.Parameter, values: tuple[str, ..
         if match is None:
             raise click.BadParameter(f"{value!r}; expected KEY=VALUE, such as CUDA_VISIBLE_DEVICES=0,1.")
     return {match[1]: match[2] for match in matches.values() if match}
-
-
-class _Folder(click.Path):
-    def __init__(self) -> None:
-        super().__init__(file_okay=False, path_type=Path)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return super().convert(expanded(value), param, ctx)
 
 
 @click.command()
@@ -58,10 +49,12 @@ class _Folder(click.Path):
     "--dir",
     "root",
     metavar="DIR",
-    type=_Folder(),
+    type=FolderArgument(exists=False),
     help="New folder for what the runs exchange: DIR/scenario_1 and so on. [default: crosscheck-DATE-TIME]",
 )
-@click.option("--out", metavar="FOLDER", type=_Folder(), help="Folder for logs and report. [default: DIR]")
+@click.option(
+    "--out", metavar="FOLDER", type=FolderArgument(exists=False), help="Folder for logs and report. [default: DIR]"
+)
 @click.option("--a-env", metavar="KEY=VALUE", callback=_variables, multiple=True, help="Variable of run A alone.")
 @click.option("--b-env", metavar="KEY=VALUE", callback=_variables, multiple=True, help="Variable of run B alone.")
 @click.option(

@@ -1,6 +1,6 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""`verl-crosscheck status`: once, or every second."""
+"""`verl-crosscheck status`: show the state of both runs once, or every second."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from verl.crosscheck.cli.terminal import (
 from verl.crosscheck.clock import SystemClock
 from verl.crosscheck.console import printable
 from verl.crosscheck.inspection.run_state import FRESH_S, RunProbe
-from verl.crosscheck.inspection.status import Observer, Status
+from verl.crosscheck.inspection.status import Observer
 from verl.crosscheck.settings import HEARTBEAT_INTERVAL_S
 
 REFRESH_EVERY_S = 1.0
@@ -72,7 +72,7 @@ def _watch(observer: Observer, as_json: bool) -> None:
             print_json(observer.look(), indent=None)
             observer.clock.sleep(REFRESH_EVERY_S)
     if not out.is_terminal:
-        _tell_changes(observer)
+        _print_changes(observer)
     found = observer.look()
     try:
         with Live(view(found), console=out, auto_refresh=False, vertical_overflow="crop") as live:
@@ -83,21 +83,13 @@ def _watch(observer: Observer, as_json: bool) -> None:
         out.show_cursor()  # Ctrl-C in the very moment of Live's beginning leaves it hidden
 
 
-def _tell_changes(observer: Observer) -> None:
-    """For a pipe or a file: a line whenever a run changed what it does."""
-    told: tuple[object, ...] = ()
+def _print_changes(observer: Observer) -> None:
+    """Print a line whenever a run does something else; for a pipe or a file."""
+    printed: tuple[object, ...] = ()
     while True:
         found = observer.look()
         doing = tuple((run.mode, run.number, run.state, run.phase, run.global_step) for run in found.runs)
-        if doing != told:
-            told = doing
-            click.echo(f"{_time()} {printable(_one_line(found))}")
+        if doing != printed:
+            printed = doing
+            click.echo(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {printable(' '.join(found.summary.split()))}")
         observer.clock.sleep(REFRESH_EVERY_S)
-
-
-def _one_line(found: Status) -> str:
-    return " ".join(found.summary.split())
-
-
-def _time() -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S")

@@ -1,6 +1,6 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""`verl-crosscheck status` for people: from facts to lines and tables. Reads nothing."""
+"""Turn the facts of `verl-crosscheck status` into lines and tables. Reads no files."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _SHOWN = 5
 
 
 def view(status: Status) -> RenderableType:
-    """The whole page."""
+    """Return the whole page."""
     return Group(*_parts(status))
 
 
@@ -55,7 +55,7 @@ def _parts(status: Status) -> Iterator[RenderableType]:
         yield _runs(status)
         yield from _messages(status.runs)
         yield from _agreement(status.agreement)
-    yield from _holdings(status.holdings)
+    yield from _contents(status.contents)
 
 
 def _runs(status: Status) -> RenderableType:
@@ -103,7 +103,7 @@ def _restarts(run: WatchedRun) -> Text:
 
 
 def doing(run: WatchedRun) -> Text:
-    """What it is about, or was about when it ended."""
+    """Return what a run does, or did when it ended."""
     if not run.phase or run.state is RunState.FINISHED:
         return Text()
     if not run.state.lives:
@@ -113,7 +113,7 @@ def doing(run: WatchedRun) -> Text:
 
 
 def step(run: WatchedRun) -> Text:
-    """How far it is."""
+    """Return which step a run is in, and of how many."""
     if run.global_step is None:
         return Text()
     return Text(f"{run.global_step}{f' of {run.total_steps}' if run.total_steps else ''}")
@@ -194,7 +194,7 @@ def _differs(number: int) -> str:
     return "differs" if number == 1 else "differ"
 
 
-def _holdings(found: DirectoryContents) -> Iterator[RenderableType]:
+def _contents(found: DirectoryContents) -> Iterator[RenderableType]:
     table = _table()
     table.add_column("what", overflow="fold", ratio=1)
     table.add_column("size", justify="right", no_wrap=True)

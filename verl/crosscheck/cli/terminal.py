@@ -1,6 +1,6 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the commands share in speaking to people and to machines: arguments, errors, colours, JSON, sizes and times."""
+"""What all commands share: arguments, errors, signals, colours, JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import wraps
 from pathlib import Path
@@ -38,17 +38,17 @@ _R = TypeVar("_R")
 
 
 class FolderArgument(click.Path):
-    """A directory that is there, as an absolute path without links; `~` is the user's home."""
+    """A directory; `~` is the user's home. One that must exist becomes an absolute path without links."""
 
-    def __init__(self) -> None:
-        super().__init__(exists=True, file_okay=False, resolve_path=True, path_type=Path)
+    def __init__(self, *, exists: bool = True) -> None:
+        super().__init__(exists=exists, file_okay=False, resolve_path=exists, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return super().convert(expanded(value), param, ctx)
 
 
 def expanded(value: str | os.PathLike[str]) -> str:
-    """A path as typed, with `~` replaced."""
+    """Return a path as typed, with `~` replaced."""
     return os.path.expanduser(os.fspath(value))  # noqa: PTH111  a Path would raise for a user that is not there
 
 
@@ -57,7 +57,7 @@ class _Failure(click.ClickException):
 
 
 def reported(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """For a command: what went wrong becomes one line on standard error and exit status 2, not a traceback."""
+    """Wrap a command: an error becomes one line on standard error and exit status 2, not a traceback."""
 
     @wraps(function)
     def command(*args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -76,7 +76,7 @@ def reported(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the block as Ctrl-C does, so that what it must undo is undone."""
+    """Let SIGTERM and SIGHUP raise KeyboardInterrupt in the block, so that its clean-up is done."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -90,25 +90,30 @@ def ended_by_signals() -> Iterator[None]:
 
 
 def console() -> Console:
-    """Standard output: in colour on a terminal without NO_COLOR, 80 columns wide in a pipe unless COLUMNS says more.
+    """Return standard output: in colour on a terminal without NO_COLOR; 80 columns wide in a pipe without COLUMNS.
 
-    Nothing that is printed is taken for markup.
+    Square brackets in what is printed are not read as markup.
     """
     return Console(file=sys.stdout, markup=False, highlight=False, emoji=False)
 
 
 def data(value: object, style: str = "") -> Text:
-    """What comes from a file or a name, as it is, on however many lines it needs."""
+    """Return text from a file or a name, control characters escaped, folded over as many lines as needed."""
     return Text(printable(str(value)), style=style, overflow="fold")
 
 
 def print_json(facts: Any, *, indent: int | None = 1) -> None:
-    """Facts (a dataclass) as one JSON object on standard output; with `indent` None, on one line."""
-    click.echo(json.dumps(_plain(asdict(facts)), indent=indent, ensure_ascii=True, allow_nan=False))
+    """Print facts (a dataclass) as one JSON object on standard output; with `indent` None, on one line.
+
+    A field whose metadata has a `key` stands under that name, which users' programs know from earlier versions.
+    """
+    click.echo(json.dumps(_plain(facts), indent=indent, ensure_ascii=True, allow_nan=False))
 
 
 def _plain(value: Any) -> Any:
-    """`value` in terms of JSON, which knows neither NaN nor infinity: those become text."""
+    """Return `value` in terms of JSON, which knows neither NaN nor infinity: those become text."""
+    if is_dataclass(value):
+        return {each.metadata.get("key", each.name): _plain(getattr(value, each.name)) for each in fields(value)}
     if isinstance(value, msgspec.Struct):
         return _plain(msgspec.to_builtins(value))
     if isinstance(value, Enum):

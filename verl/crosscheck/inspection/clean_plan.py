@@ -1,8 +1,8 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""What `verl-crosscheck clean` would delete, and the deleting: only names that the exchange gives, never through links.
+"""Plan what `verl-crosscheck clean` deletes, and delete it: only names that the exchange gives, never through links.
 
-What earlier sessions left goes; with `everything`, what the current one left as well, once both its runs have ended.
+A plan takes what earlier sessions left. With `everything` it also takes the current session, once its runs have ended.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from verl.crosscheck.settings import MODES
 
 @dataclass(frozen=True)
 class CleanItem:
-    """Something to delete, by its path below the directory.
+    """A file or folder to delete; its path is relative to the directory.
 
     Args:
         refused: why it stays nevertheless; empty if it does not.
@@ -44,7 +44,7 @@ class CleanItem:
 
 @dataclass(frozen=True)
 class CleanPlan:
-    """What would go.
+    """What a cleaning deletes.
 
     Args:
         session: number of the current session; None if there is none left, after a cleaning that was interrupted.
@@ -64,7 +64,7 @@ class CleanPlan:
 
 
 def plan(root: Path, *, everything: bool) -> CleanPlan:
-    """Look, and change nothing.
+    """Return the plan for a directory; change nothing.
 
     Args:
         everything: the current session too.
@@ -85,10 +85,10 @@ def plan(root: Path, *, everything: bool) -> CleanPlan:
 
 
 def require_all_ended(root: Path, silence_s: float, clock: Clock, tell: Callable[[str], object]) -> None:
-    """Return once it is certain, as far as this host can know, that no run of the current session lives.
+    """Raise unless every run of the current session has ended, as far as this host can know.
 
     Args:
-        silence_s: how long to look at a run of another host that has not told of its end.
+        silence_s: how long to watch a run of another host that has not reported its end.
 
     Raises:
         SessionError: one lives; nothing was deleted.
@@ -110,12 +110,12 @@ def require_all_ended(root: Path, silence_s: float, clock: Clock, tell: Callable
 
 
 def carry_out(made: CleanPlan, gone: Callable[[CleanItem], object]) -> list[tuple[CleanItem, str]]:
-    """Delete what a plan names. Returns what could not be, with the reason.
+    """Delete what a plan names; return the items that could not be deleted, each with the reason.
 
-    The folder of the current session goes last: if this is interrupted, it can be done again.
+    The folder of the current session is deleted last, so that an interrupted cleaning can be repeated.
 
     Args:
-        gone: called after each.
+        gone: called with each item after it was deleted.
 
     Raises:
         SessionError: a run has started meanwhile; the rest is left alone.
@@ -151,7 +151,7 @@ def _remove(path: Path) -> None:
 
 
 def _require_exchange(places: Layout) -> Session | None:
-    """The current session; None if there is only what is left of one."""
+    """Return the current session; None if only the remains of one are there."""
     for folder in (places.sessions, places.doctor):
         if folder.is_symlink():
             raise DirectoryError(f"{folder} is a symbolic link, which no run makes; nothing was deleted")
@@ -185,7 +185,7 @@ def _items(places: Layout, session: Session | None, *, everything: bool) -> Iter
 
 
 def _artefacts(places: Layout, session: Session, *, everything: bool) -> Iterator[CleanItem]:
-    """Those in the directory itself: the current session's, and what earlier ones left when nobody has put it aside."""
+    """Yield artefacts in the directory itself: of earlier sessions, and with `everything` all others."""
     names = names_in(places.root)
     earlier = _ids(places, session)
     for kind in WRITES.values():
@@ -200,7 +200,7 @@ def _artefacts(places: Layout, session: Session, *, everything: bool) -> Iterato
 
 
 def _ids(places: Layout, session: Session) -> dict[str, int]:
-    """Number by id of the earlier sessions that can be read."""
+    """Return the number of each earlier session that can be read, by the session's id."""
     found = {}
     for number in layout.session_numbers(names_in(places.sessions)):
         with suppress(DamagedError, OSError):
@@ -215,7 +215,7 @@ def _item(root: Path, path: Path, why: str, refused: str = "") -> CleanItem:
 
 
 def _refusal(path: Path) -> str:
-    """Why something may not be deleted: it is a link, or not all of it is this user's."""
+    """Return why a path may not be deleted: it is a link, or another user owns part of it. Empty if it may."""
     if path.is_symlink():
         return "is a symbolic link, which no run makes"
     for each in _all_below(os.fspath(path)):
@@ -230,7 +230,7 @@ def _refusal(path: Path) -> str:
 
 
 def _session_refusal(folder: Path) -> str:
-    """An earlier session's run that still lives on this host was given up for dead; its files stay until it ends."""
+    """Return why an earlier session stays: a run of it that was taken for dead still lives on this host. Else empty."""
     runs = layout.runs_folder(folder)
     for name in names_in(runs):
         names = layout.RunNames(runs / name)

@@ -1,8 +1,8 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""What lies in an exchange directory, in numbers: artefacts, earlier sessions, leftovers, free space, and the pace.
+"""Measure an exchange directory: artefacts, earlier sessions, leftovers, free space, and steps per hour.
 
-Runs write and delete meanwhile, so whatever vanishes between two looks counts as not there. Links are never followed.
+Runs write and delete meanwhile: a file that vanishes during the measurement counts as absent. Links are not followed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PACE_STEPS = 20
 
 @dataclass(frozen=True)
 class KeptCheckpoint:
-    """A checkpoint that is there."""
+    """A checkpoint in the directory."""
 
     index: int
     size_bytes: int
@@ -35,7 +35,7 @@ class KeptCheckpoint:
 
 @dataclass(frozen=True)
 class SizedEntry:
-    """Something else below the directory, by its path there."""
+    """Another file or folder; its path is relative to the directory."""
 
     path: str
     size_bytes: int
@@ -43,7 +43,7 @@ class SizedEntry:
 
 @dataclass(frozen=True)
 class Pace:
-    """How fast the pair gets on."""
+    """How many steps per hour the pair of runs does."""
 
     steps_per_hour: float
     steps: int
@@ -62,7 +62,7 @@ class DirectoryContents:
             will be put aside when the run that writes that kind starts; kinds.
         earlier: folders of earlier sessions, with `sessions/unknown`.
         staged: what is being prepared, or was when its writer died.
-        other: names in the directory that are nobody's here.
+        other: names in the directory that the exchange does not give.
     """
 
     rollouts: int
@@ -78,8 +78,8 @@ class DirectoryContents:
     pace: Pace | None
 
 
-def holdings(places: Layout, session: Session | None) -> DirectoryContents:
-    """What lies in `places` now; `session` is the one that its artefacts are expected to be of.
+def directory_contents(places: Layout, session: Session | None) -> DirectoryContents:
+    """Return what lies in `places` now; artefacts are expected to be of `session`.
 
     Raises:
         OSError: the directory itself cannot be listed.
@@ -107,7 +107,7 @@ def holdings(places: Layout, session: Session | None) -> DirectoryContents:
 
 
 def earlier_folders(places: Layout, session: Session | None) -> list[Path]:
-    """Folders of sessions before `session`, and that of artefacts of no session, as far as they are there."""
+    """Return the folders of sessions before `session`, and the folder of artefacts of no session, where they exist."""
     names = names_in(places.sessions)
     numbers = [number for number in layout.session_numbers(names) if session is None or number < session.number]
     unknown = [places.unknown] if places.unknown.name in names else []
@@ -115,7 +115,7 @@ def earlier_folders(places: Layout, session: Session | None) -> list[Path]:
 
 
 def staged(places: Layout) -> list[Path]:
-    """Everything that is being prepared, or taken away, wherever the exchange does that."""
+    """Return all staging paths: files and folders that a run prepares or deletes, or did when it died."""
     folders = [places.root, places.sessions]
     for number in layout.session_numbers(names_in(places.sessions)):
         session = places.session(number)
@@ -130,12 +130,12 @@ def staged(places: Layout) -> list[Path]:
 
 
 def staged_sessions(places: Layout) -> list[Path]:
-    """Folders of sessions that are being begun, or taken away."""
+    """Return the staging folders of sessions, which a run prepares or deletes."""
     return [places.sessions / name for name in layout.staged_sessions(names_in(places.sessions))]
 
 
 def is_known(name: str) -> bool:
-    """Whether a name in an exchange directory, or in the folder of a session, is one that the exchange gives."""
+    """Return whether the exchange gives this name to something in its directory, or in the folder of a session."""
     places = Layout(Path())
     return (
         layout.kind_and_index(name) is not None
@@ -145,8 +145,10 @@ def is_known(name: str) -> bool:
 
 
 def pace(places: Layout, rollouts: Iterable[int]) -> Pace | None:
-    """From the times at which the newest rollouts were written, by the file system's one clock; None with less than two
-    steps to judge by. The first rollout of a step stands for it: a step may make several."""
+    """Return the pace by the times at which the newest rollouts were written; None with fewer than two steps.
+
+    All times are of the file system's clock. A step may make several rollouts: its first one counts.
+    """
     moments: dict[int, tuple[float, int]] = {}
     for index in sorted(rollouts)[-PACE_STEPS:]:
         path = places.rollout(index)
@@ -166,7 +168,7 @@ def pace(places: Layout, rollouts: Iterable[int]) -> Pace | None:
 
 
 def size_bytes(path: Path) -> int:
-    """Bytes of a file, or of all files below a folder; 0 for what vanished meanwhile."""
+    """Return the bytes of a file, or of all files below a folder; 0 if it vanished meanwhile."""
     try:
         if path.is_symlink() or not path.is_dir():
             return path.lstat().st_size
@@ -176,7 +178,7 @@ def size_bytes(path: Path) -> int:
 
 
 def names_in(folder: Path) -> list[str]:
-    """Names in a folder; none if there is no such folder."""
+    """Return the names in a folder; none if it cannot be listed."""
     try:
         return filesystem.active().names(folder)
     except OSError:

@@ -1,9 +1,8 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""What `verl-crosscheck doctor` tries out in a directory: each thing that the exchange needs of a file system, once.
+"""Try out each operation that the exchange needs of a file system, once. Called by `verl-crosscheck doctor`.
 
-Everything is done in a scratch folder under a staging name, which no run looks into, through the very calls that the
-exchange makes.
+The checks work in a scratch folder with a staging name, which runs ignore, and make the same calls as the exchange.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _BLOCK_BYTES = 1 << 20
 
 
 class CheckResult(str, Enum):
-    """Of one check."""
+    """The result of a check."""
 
     OK = "ok"
     WARNING = "warning"
@@ -46,16 +45,16 @@ class CheckResult(str, Enum):
 
 @dataclass(frozen=True)
 class Check:
-    """What came of one.
+    """A check that was made.
 
     Args:
-        found: in words.
-        advice: what to do; empty if nothing.
+        found: what was found, in words.
+        advice: what to do; may be empty.
         measured: numbers by name, units in the names.
     """
 
     name: str
-    verdict: CheckResult
+    result: CheckResult = field(metadata={"key": "verdict"})
     found: str
     advice: str = ""
     measured: Mapping[str, float] = field(default_factory=dict)
@@ -63,7 +62,7 @@ class Check:
 
 @dataclass(frozen=True)
 class CheckContext:
-    """Where checks are made.
+    """What a check works with.
 
     Args:
         folder: the scratch folder.
@@ -82,11 +81,20 @@ class _Broken(Exception):
 
 
 _Outcome = tuple[CheckResult, str, str, dict[str, float]]
+"""Result, what was found, advice, numbers."""
+
+
+def _ok(found: str, **measured: float) -> _Outcome:
+    return CheckResult.OK, found, "", measured
+
+
+def _warning(found: str, advice: str, **measured: float) -> _Outcome:
+    return CheckResult.WARNING, found, advice, measured
 
 
 @contextmanager
 def scratch(places: Layout) -> Iterator[Path]:
-    """A new folder that no run looks into; gone afterwards, however the block ends."""
+    """Yield a new folder that runs ignore; remove it afterwards, also after an error."""
     disk = filesystem.active()
     folder = layout.staging(places.doctor, f"{os.getpid()}-{secrets.token_hex(4)}")
     disk.mkdir(folder)
@@ -98,7 +106,7 @@ def scratch(places: Layout) -> Iterator[Path]:
 
 
 def file_clock_s(folder: Path) -> float:
-    """The time by the file system's clock: that of a file written now.
+    """Return the time of the file system's clock: the modification time of a file written now.
 
     Raises:
         OSError: the file system's own.
@@ -110,25 +118,25 @@ def file_clock_s(folder: Path) -> float:
     return path.lstat().st_mtime
 
 
-def run_checks(bench: CheckContext) -> Iterator[Check]:
-    """All of them, each as soon as it is done."""
+def run_checks(context: CheckContext) -> Iterator[Check]:
+    """Yield each check of the file system as soon as it is done."""
     for name, check in _CHECKS.items():
         try:
-            verdict, found, advice, measured = check(bench)
+            result, found, advice, measured = check(context)
         except _Broken as broken:
             found, advice = broken.args
             yield Check(name, CheckResult.FAILED, found, advice)
         except OSError as e:
             yield Check(name, CheckResult.FAILED, _reason(e), "Ask who runs this file system; the exchange needs it")
         else:
-            yield Check(name, verdict, found, advice, measured)
+            yield Check(name, result, found, advice, measured)
 
 
-def _create(bench: CheckContext) -> _Outcome:
-    path = bench.folder / "created"
-    start_s = bench.clock.monotonic_s()
+def _create(context: CheckContext) -> _Outcome:
+    path = context.folder / "created"
+    start_s = context.clock.monotonic_s()
     _write(path, b"one")
-    took_s = bench.clock.monotonic_s() - start_s
+    took_s = context.clock.monotonic_s() - start_s
     found = path.lstat()
     mode = stat.S_IMODE(found.st_mode)
     if found.st_uid != os.geteuid():
@@ -141,39 +149,38 @@ def _create(bench: CheckContext) -> _Outcome:
             f"a file made with mode 600 has mode {mode:o}, so others may write it",
             "Mount it with Unix modes, or with file_mode=0600,dir_mode=0700",
         )
-    measured = {"create_s": took_s}
     if mode != 0o600:
-        return CheckResult.WARNING, f"a file made with mode 600 has mode {mode:o}: others may read it", "", measured
-    return CheckResult.OK, f"{_ms(took_s)}; owner and mode are kept", "", measured
+        return _warning(f"a file made with mode 600 has mode {mode:o}: others may read it", "", create_s=took_s)
+    return _ok(f"{_ms(took_s)}; owner and mode are kept", create_s=took_s)
 
 
-def _exclusive(bench: CheckContext) -> _Outcome:
-    path = bench.folder / "exclusive"
+def _exclusive(context: CheckContext) -> _Outcome:
+    path = context.folder / "exclusive"
     _write(path, b"one")
     try:
         filesystem.active().raw(path).close()
     except FileExistsError:
-        return CheckResult.OK, "a name that is taken is refused", "", {}
+        return _ok("a name that is taken is refused")
     raise _Broken(
         "a name that is taken was created a second time", "Two runs could overwrite each other: do not use it"
     )
 
 
-def _rename_file(bench: CheckContext) -> _Outcome:
-    old, new = bench.folder / "old", bench.folder / "new"
+def _rename_file(context: CheckContext) -> _Outcome:
+    old, new = context.folder / "old", context.folder / "new"
     _write(old, b"one")
     _write(new, b"two")
     filesystem.active().rename(old, new)
-    if new.read_bytes() != b"one" or old.name in filesystem.active().names(bench.folder):
+    if new.read_bytes() != b"one" or old.name in filesystem.active().names(context.folder):
         raise _Broken(
             "a file renamed over another left both, or the wrong one", "Progress would be lost: do not use it"
         )
-    return CheckResult.OK, "replaces another at once", "", {}
+    return _ok("replaces another at once")
 
 
-def _rename_folder(bench: CheckContext) -> _Outcome:
+def _rename_folder(context: CheckContext) -> _Outcome:
     disk = filesystem.active()
-    folders = [bench.folder / name for name in ("folder-1", "folder-2", "folder-3")]
+    folders = [context.folder / name for name in ("folder-1", "folder-2", "folder-3")]
     for folder in folders[:2]:
         disk.mkdir(folder)
         _write(folder / "file", folder.name.encode())
@@ -181,13 +188,13 @@ def _rename_folder(bench: CheckContext) -> _Outcome:
     try:
         disk.rename(folders[1], folders[2])
     except OSError:
-        return CheckResult.OK, "a name that is taken is refused", "", {}
+        return _ok("a name that is taken is refused")
     raise _Broken("a folder took the name of another that was full", "Two runs could take one place: do not use it")
 
 
-def _link(bench: CheckContext) -> _Outcome:
+def _link(context: CheckContext) -> _Outcome:
     disk = filesystem.active()
-    one, two, name = (bench.folder / each for each in ("link-1", "link-2", "link-name"))
+    one, two, name = (context.folder / each for each in ("link-1", "link-2", "link-name"))
     _write(one, b"one")
     _write(two, b"two")
     try:
@@ -195,118 +202,100 @@ def _link(bench: CheckContext) -> _Outcome:
     except OSError as e:
         if e.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EOPNOTSUPP):
             raise
-        return (
-            CheckResult.WARNING,
+        return _warning(
             f"there are none here ({_reason(e)})",
             "Files are published with a look and a rename instead: never start two runs of one mode at the same moment",
-            {},
         )
     with suppress(FileExistsError):
         disk.link(two, name)
         raise _Broken("a link took a name that was taken", "Two runs could overwrite each other: do not use it")
-    return CheckResult.OK, "a name that is taken is refused", "", {}
+    return _ok("a name that is taken is refused")
 
 
-def _listing(bench: CheckContext) -> _Outcome:
-    path = bench.folder / "listed"
-    filesystem.active().names(bench.folder)  # what a cache would remember
+def _listing(context: CheckContext) -> _Outcome:
+    path = context.folder / "listed"
+    filesystem.active().names(context.folder)  # what a cache would remember
     _write(path, b"one")
-    appeared_s = _until(bench, lambda names: path.name in names, "a new file")
+    appeared_s = _until(context, lambda names: path.name in names, "a new file")
     filesystem.active().unlink(path)
-    _until(bench, lambda names: path.name not in names, "the end of a file")
-    return (
-        CheckResult.OK,
-        f"shows a new name after {_ms(appeared_s)}, on this host",
-        "",
-        {"listing_s": appeared_s},
-    )
+    _until(context, lambda names: path.name not in names, "the end of a file")
+    return _ok(f"shows a new name after {_ms(appeared_s)}, on this host", listing_s=appeared_s)
 
 
-def _until(bench: CheckContext, seen: Callable[[list[str]], bool], what: str) -> float:
-    start_s = bench.clock.monotonic_s()
-    while not seen(filesystem.active().names(bench.folder)):
-        if bench.clock.monotonic_s() - start_s > LISTING_DEADLINE_S:
+def _until(context: CheckContext, seen: Callable[[list[str]], bool], what: str) -> float:
+    start_s = context.clock.monotonic_s()
+    while not seen(filesystem.active().names(context.folder)):
+        if context.clock.monotonic_s() - start_s > LISTING_DEADLINE_S:
             raise _Broken(
                 f"{what} was not shown for {LISTING_DEADLINE_S:.0f} s, on the very host that made it",
                 "Mount without caching of folders (nfs: noac or lookupcache=none)",
             )
-        bench.clock.sleep(0.005)
-    return bench.clock.monotonic_s() - start_s
+        context.clock.sleep(0.005)
+    return context.clock.monotonic_s() - start_s
 
 
-def _overwrite(bench: CheckContext) -> _Outcome:
-    path = bench.folder / "heartbeat"
+def _overwrite(context: CheckContext) -> _Outcome:
+    path = context.folder / "heartbeat"
     _write(path, b"%020d\n" % 0)
     with path.open("rb") as reader:
         reader.read()
         filesystem.active().overwrite(path, b"%020d\n" % 1)
     if path.read_bytes() != b"%020d\n" % 1:
         raise _Broken("what was written over a file is not read back", "A run would seem dead: mount without caching")
-    return CheckResult.OK, "is read back, as a heartbeat needs", "", {}
+    return _ok("is read back, as a heartbeat needs")
 
 
-def _flush(bench: CheckContext) -> _Outcome:
+def _flush(context: CheckContext) -> _Outcome:
     disk, seconds = filesystem.active(), []
-    with disk.create(bench.folder / "flushed") as file:
+    with disk.create(context.folder / "flushed") as file:
         for _ in range(FLUSHES):
             file.write(b"x" * 4096)
             file.flush()
-            start_s = bench.clock.monotonic_s()
+            start_s = context.clock.monotonic_s()
             disk.flush(file.fileno())
-            seconds.append(bench.clock.monotonic_s() - start_s)
-    disk.flush_path(bench.folder)
+            seconds.append(context.clock.monotonic_s() - start_s)
+    disk.flush_path(context.folder)
     median_s = statistics.median(seconds)
     found = f"{_ms(median_s)} in the middle of {FLUSHES}, {_ms(max(seconds))} at most"
     measured = {"fsync_median_s": median_s, "fsync_max_s": max(seconds)}
     if median_s > SLOW_FLUSH_S:
-        return (
-            CheckResult.WARNING,
-            found,
-            "Slow: each step waits for a few of these; take a faster file system",
-            measured,
-        )
-    return CheckResult.OK, found, "", measured
+        return _warning(found, "Slow: each step waits for a few of these; take a faster file system", **measured)
+    return _ok(found, **measured)
 
 
-def _lock(bench: CheckContext) -> _Outcome:
-    path = bench.folder / "locked"
+def _lock(context: CheckContext) -> _Outcome:
+    path = context.folder / "locked"
     _write(path, b"one")
     without = "The exchange does not need locks; other tools in this directory may"
     with path.open("r+b") as one, path.open("r+b") as other:
         try:
             fcntl.flock(one, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as e:
-            return CheckResult.WARNING, f"flock is refused ({_reason(e)})", without, {}
+            return _warning(f"flock is refused ({_reason(e)})", without)
         try:
             fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return CheckResult.OK, "flock holds a second one off", "", {}
-        return CheckResult.WARNING, "flock let two in at once", without, {}
+            return _ok("flock holds a second one off")
+        return _warning("flock let two in at once", without)
 
 
-def _clock(bench: CheckContext) -> _Outcome:
-    before_s = bench.wall_s()
-    file_s = file_clock_s(bench.folder)
-    skew_s = file_s - (before_s + bench.wall_s()) / 2
-    measured = {"skew_s": skew_s}
+def _clock(context: CheckContext) -> _Outcome:
+    before_s = context.wall_s()
+    file_s = file_clock_s(context.folder)
+    skew_s = file_s - (before_s + context.wall_s()) / 2
     if abs(skew_s) < 1:
-        return CheckResult.OK, "file times and this host's clock agree within a second", "", measured
+        return _ok("file times and this host's clock agree within a second", skew_s=skew_s)
     ahead = "ahead of" if skew_s > 0 else "behind"
     found = f"file times are {duration(abs(skew_s))} {ahead} this host's clock"
     if abs(skew_s) > SKEW_LIMIT_S:
-        return (
-            CheckResult.WARNING,
-            found,
-            "Runs do not mind; ages that `status` shows are off by this. Start NTP",
-            measured,
-        )
-    return CheckResult.OK, found, "", measured
+        return _warning(found, "Runs do not mind; ages that `status` shows are off by this. Start NTP", skew_s=skew_s)
+    return _ok(found, skew_s=skew_s)
 
 
-def _throughput(bench: CheckContext) -> _Outcome:
-    path, disk, clock = bench.folder / "large", filesystem.active(), bench.clock
+def _throughput(context: CheckContext) -> _Outcome:
+    path, disk, clock = context.folder / "large", filesystem.active(), context.clock
     block = os.urandom(_BLOCK_BYTES)
-    blocks = max(bench.size_bytes // _BLOCK_BYTES, 1)
+    blocks = max(context.size_bytes // _BLOCK_BYTES, 1)
     start_s = clock.monotonic_s()
     with disk.create(path) as file:
         for number in range(blocks):
@@ -326,24 +315,21 @@ def _throughput(bench: CheckContext) -> _Outcome:
     disk.unlink(path)
     size_bytes = blocks * _BLOCK_BYTES
     rates = {"write_bytes_per_s": size_bytes / max(write_s, 1e-9), "read_bytes_per_s": size_bytes / max(read_s, 1e-9)}
-    return (
-        CheckResult.OK,
+    return _ok(
         f"{data_size(rates['write_bytes_per_s'])}/s written and flushed, {data_size(rates['read_bytes_per_s'])}/s read "
         f"({data_size(size_bytes)})",
-        "",
-        rates,
+        **rates,
     )
 
 
-def _inodes(bench: CheckContext) -> _Outcome:
-    found = os.statvfs(bench.folder)
+def _inodes(context: CheckContext) -> _Outcome:
+    found = os.statvfs(context.folder)
     if not found.f_files:
-        return CheckResult.OK, "not counted here", "", {}
-    measured = {"free_inodes": float(found.f_favail)}
-    text = f"{found.f_favail:,} more files can be made"
+        return _ok("not counted here")
+    free, text = float(found.f_favail), f"{found.f_favail:,} more files can be made"
     if found.f_favail < FEW_INODES:
-        return CheckResult.WARNING, text, "Delete small files there: a step makes some tens", measured
-    return CheckResult.OK, text, "", measured
+        return _warning(text, "Delete small files there: a step makes some tens", free_inodes=free)
+    return _ok(text, free_inodes=free)
 
 
 _CHECKS: dict[str, Callable[[CheckContext], _Outcome]] = {

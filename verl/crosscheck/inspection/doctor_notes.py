@@ -23,10 +23,10 @@ from verl.crosscheck.inspection.directory_contents import names_in
 
 
 class Note(Document, frozen=True):
-    """What one host left.
+    """The note of one host.
 
     Args:
-        visit: a random name of that visit.
+        visit: a random name for one visit of that host.
         told: wall-clock time of that host, for people.
         file_system: kind and source of the file system as that host sees it.
         seen: visits of other hosts that it found, by host.
@@ -62,7 +62,7 @@ class Found:
 
 
 def read_notes(places: Layout, host: str, now_s: float) -> list[Found]:
-    """Notes of all other hosts.
+    """Return the notes of all other hosts.
 
     Args:
         now_s: time by the file system's clock: when it says that a file written just now was written.

@@ -1,6 +1,6 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""How much room a pair of runs needs, from the size of its model. Arithmetic, and the heads of model files.
+"""Estimate the disk space that a pair of runs needs, from the number of parameters of its model.
 
 A checkpoint of upstream's FSDP workers holds the weights in float32 (4 bytes a parameter; `fsdp_config.model_dtype` is
 fp32) and Adam's two moments in float32 (8 bytes). Measured with `recipe/crosscheck/model`: 12.5 bytes a parameter, of
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -33,7 +32,7 @@ _ITEMSIZE = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a pair needs, in bytes.
+    """The disk space that a pair of runs needs.
 
     Args:
         source: where the number of parameters comes from.
@@ -61,7 +60,7 @@ def estimate(
     tokens: int = 0,
     bytes_each: int = CHECKPOINT_BYTES,
 ) -> Estimate:
-    """The room for a pair of runs.
+    """Return the disk space that a pair of runs needs.
 
     Args:
         keep: `trainer.share_data_keep_ckpts`; None keeps all.
@@ -86,10 +85,10 @@ def estimate(
 
 
 def parameters_of(model: Path) -> tuple[int, str]:
-    """Number of parameters of a model's folder as transformers saves it, and what it was counted from.
+    """Return the number of parameters in a model folder as transformers saves it, and which files say so.
 
     Raises:
-        SettingsError: nothing there tells; says what was looked for.
+        SettingsError: no file there says it; the error names the files that were looked for.
     """
     files = sorted(model.glob("*.safetensors"))
     if files:
@@ -108,7 +107,7 @@ def parameters_of(model: Path) -> tuple[int, str]:
 
 
 def _elements(file: Path) -> int:
-    """Elements of all tensors in a safetensors file, from its header."""
+    """Return the number of elements of all tensors in a safetensors file, from its header."""
     try:
         with file.open("rb") as opened:
             length = int.from_bytes(opened.read(8), "little")
@@ -124,17 +123,11 @@ def _elements(file: Path) -> int:
 
 
 def _itemsize(model: Path) -> int:
-    config = dict(_settings(_json(model / "config.json")))
+    config = _json(model / "config.json")
+    inner = config.get("text_config")  # of the language model, where that is a part
+    config = {**(inner if isinstance(inner, dict) else {}), **config}
     kind = config.get("dtype") or config.get("torch_dtype")
     return _ITEMSIZE.get(str(kind), 2)
-
-
-def _settings(config: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Of a model's configuration, and of its language model's where that is a part."""
-    inner = config.get("text_config")
-    if isinstance(inner, dict):
-        yield from inner.items()
-    yield from config.items()
 
 
 def _json(file: Path) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which file system a folder lies on, from /proc/mounts, and what is known of its kind."""
+"""Find the file system of a folder in /proc/mounts, and what is known of file systems of its kind."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Mount:
 
     @property
     def is_local(self) -> bool:
-        """Whether no other host can see it, as far as the kind tells."""
+        """Whether only this host can see it, judged by its kind."""
         return _KINDS.get(self.kind, self.kind) in _LOCAL_KINDS
 
     @property
@@ -62,7 +62,7 @@ class Mount:
 
 
 def mount_of(folder: Path, mounts: Path = _MOUNTS) -> Mount | None:
-    """The file system that an absolute folder without links lies on; None where the kernel does not tell.
+    """Return the file system of an absolute path without links; None where the kernel does not list mounts.
 
     Args:
         mounts: the kernel's table.

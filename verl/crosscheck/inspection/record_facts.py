@@ -1,9 +1,9 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is inside a rollout, or any other record, as facts.
+"""Read facts from a rollout or another record.
 
-A record that was altered is refused as a whole; one that is whole may still be of anybody's making, so nothing is
-expected of its content: what does not look like prompts and responses is not counted.
+A record that was altered is refused. An unaltered one may come from any program, so its content is not trusted: columns
+that do not have the form of prompts and responses are not counted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Decode = Callable[[list[int]], str]
 
 @dataclass(frozen=True)
 class ColumnFacts:
-    """One column. `values` says what is in it: a range of numbers, or the first one."""
+    """One column. `values` is the range of its numbers, or its first cell."""
 
     group: str
     """`tensor`, `array`, or `echoed`: not in the file, taken from the batch of whoever asks."""
@@ -93,7 +93,7 @@ class RecordFacts:
 
 
 def record_facts(path: Path, rows: int, decode: Decode | None = None) -> RecordFacts:
-    """What is in a file.
+    """Return what is in a record.
 
     Args:
         rows: how many rows to show.
@@ -130,7 +130,7 @@ def record_facts(path: Path, rows: int, decode: Decode | None = None) -> RecordF
 
 
 def tokenizer(path: str) -> Decode:
-    """Decodes with the tokenizer of a model's folder, or of one that was downloaded before.
+    """Return a function that decodes token ids with the tokenizer of a model folder, or of a downloaded model.
 
     Raises:
         SettingsError: there is none.
@@ -168,7 +168,7 @@ class Tokens:
 
     @classmethod
     def of(cls, record: StoredRecord) -> Tokens | None:
-        """None for a record whose columns are not of this form."""
+        """Return the tokens of a record; None if its columns do not have this form."""
         found = [record.tensors.get(name) for name in ("prompts", "responses", "attention_mask")]
         tensors = [each for each in found if each is not None and len(each.shape) == 2]
         if len(tensors) != 3 or any(each.is_float or each.is_complex for each in tensors):
@@ -181,11 +181,11 @@ class Tokens:
 
     @property
     def width(self) -> int:
-        """Tokens of a prompt with padding."""
+        """Tokens of a prompt, padding included."""
         return int(self.prompts_BP.shape[1])
 
     def prompt(self, row: int) -> list[int]:
-        """Token ids without padding."""
+        """Return the token ids of a row's prompt, without padding."""
         return [int(each) for each in self.prompts_BP[row][self.mask_BT[row, : self.width]]]
 
     def response(self, row: int) -> list[int]:
@@ -228,7 +228,7 @@ def _rows(
 
 
 def _scores(record: StoredRecord) -> npt.NDArray[np.float64] | None:
-    """Sum over the tokens of each row."""
+    """Return the score of each row (float64 [B]), summed over its tokens; None without a column of scores."""
     for name in SCORES:
         found = record.tensors.get(name)
         if found is not None and len(found.shape) == 2 and found.is_float:
@@ -238,7 +238,7 @@ def _scores(record: StoredRecord) -> npt.NDArray[np.float64] | None:
 
 
 def _values(tensor: StoredTensor) -> str:
-    """Range of the numbers, and how many are none."""
+    """Return the range of the finite numbers as text, and how many others there are."""
     if 0 in tensor.shape or tensor.is_complex:
         return ""
     numbers = tensor.numpy().astype(np.float64 if tensor.is_float else np.int64)
@@ -252,7 +252,7 @@ def _values(tensor: StoredTensor) -> str:
 
 
 def _first(array: Any) -> str:
-    """The first cell, shortened."""
+    """Return the first cell as text, shortened."""
     if not array.size:
         return ""
     text = repr(array.reshape(-1)[0].tolist() if hasattr(array.reshape(-1)[0], "tolist") else array.reshape(-1)[0])

@@ -1,9 +1,9 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""One run as it can be seen from outside: who it is, whether it lives, what it does.
+"""Judge one run by its files: who it is, whether it lives, what it does.
 
-Whether a run lives is certain for a process of this host, and for any run whose files change while one looks. Else only
-the times of its files speak, by a clock that is not this host's; what a state rests on is therefore said with it.
+That a run lives is certain for a process of this host, and for a run whose files change while they are watched.
+Otherwise only file times are known, by a clock that is not this host's. So each state names its `StateSource`.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ LOOK_EVERY_S = 0.25
 
 
 class RunState(str, Enum):
-    """What has become of a run."""
+    """The state of a run."""
 
     NO_RUN = "no_run"
-    """None of this mode has taken part in the session."""
+    """No run of this mode has taken part in the session."""
     STARTING = "starting"
     RUNNING = "running"
     FINISHED = "finished"
@@ -46,9 +46,9 @@ class RunState(str, Enum):
     INTERRUPTED = "interrupted"
     """Somebody stopped it."""
     DIED = "died"
-    """Its process is gone from this host, and it told of no end."""
+    """Its process is gone from this host, and it reported no end."""
     SILENT = "silent"
-    """It has not told of its end, and has shown no sign of life for longer than the other run would wait."""
+    """It reported no end, and gave no sign of life for longer than the other run waits."""
     UNREADABLE = "unreadable"
     """Its files are not what they should be."""
 
@@ -66,15 +66,15 @@ class RunState(str, Enum):
 
 
 class StateSource(str, Enum):
-    """What a state rests on."""
+    """What a state was judged by."""
 
     NOTHING = "nothing"
     END = "end"
-    """The run's own word on how it ended."""
+    """The run's own report of its end."""
     PROCESS = "process"
     """The processes of this host."""
     WATCHED = "watched"
-    """Its files changed while they were looked at."""
+    """Its files changed while they were watched."""
     FILE_TIMES = "file_times"
     """The times of its files against this host's clock."""
 
@@ -140,7 +140,7 @@ class RunProbe:
         self._seen: dict[Path, _Seen] = {}
 
     def look(self, session: Session, mode: ShareMode) -> tuple[WatchedRun, Card | None]:
-        """The current run of a mode in a session, and its card if that can be read.
+        """Return the current run of a mode in a session, and its card if that can be read.
 
         Raises:
             DirectoryError: the session's folder is gone.
@@ -158,7 +158,7 @@ class RunProbe:
         return self._run(names, number, card, progress, end), card
 
     def watch(self, session: Session, modes: Iterable[ShareMode], longest_s: float) -> None:
-        """Look at runs until something of each changes, as long as its state hangs on file times that leave doubt."""
+        """Look again at runs whose state is doubtful by file times, until each changes or `longest_s` is over."""
         start_s = self._clock.monotonic_s()
         while any([self._in_doubt(self.look(session, mode)[0]) for mode in modes]):  # all of them, each time
             if self._clock.monotonic_s() - start_s >= longest_s:
@@ -215,7 +215,7 @@ class RunProbe:
         return seen
 
     def _age_s(self, *paths: Path) -> float | None:
-        """Seconds since the newest of these files was written; None if that lies in this host's future."""
+        """Return the seconds since the newest of these files was written; None if that lies in the future."""
         times = []
         for path in paths:
             with suppress(OSError):
@@ -225,7 +225,7 @@ class RunProbe:
 
 
 def silence_s_of(card: Card) -> float:
-    """How long the other run waits for a sign of life."""
+    """Return how many seconds the other run waits for a sign of life."""
     silence_s = _trainer(card).get("share_data_silence_s")
     if isinstance(silence_s, int | float) and not isinstance(silence_s, bool):
         return float(silence_s)

@@ -1,11 +1,11 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is inside one thing of an exchange directory, as facts: a checkpoint, a run, a session."""
+"""Read facts from a folder of an exchange directory: a checkpoint, a run, or a session."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,7 @@ class RunFacts:
     Args:
         settings: its configuration by dotted key.
         facts: what its trainer found out of model, tokenizer and data; None if it has not.
-        end: None if it has not told of one.
+        end: None if it has not reported one.
     """
 
     path: str
@@ -87,7 +87,7 @@ class SessionContent:
 
 
 def folder_facts(path: Path) -> CheckpointFacts | RunFacts | SessionContent:
-    """What a folder is.
+    """Return what is in a folder of the exchange.
 
     Raises:
         DamagedError: something of the exchange that is not what it should be.
@@ -110,13 +110,13 @@ def folder_facts(path: Path) -> CheckpointFacts | RunFacts | SessionContent:
 
 
 def checkpoint_facts(path: Path) -> CheckpointFacts:
-    """A checkpoint, every file of which has been found with its size. Raises DamagedError."""
+    """Return a checkpoint whose files all exist with their sizes; raise DamagedError for another one."""
     manifest = read_checked(path)
     return CheckpointFacts(str(path), sum(manifest.files.values()), manifest.about, manifest.files)
 
 
 def run_facts(path: Path) -> RunFacts:
-    """What a run wrote of itself. Raises DamagedError."""
+    """Return what a run wrote of itself; raise DamagedError if that cannot be read."""
     names = RunNames(path)
     card, progress, end = run_files.read_card(names), run_files.read_progress(names), run_files.read_end(names)
     plain = msgspec.to_builtins(card)
@@ -131,7 +131,7 @@ def run_facts(path: Path) -> RunFacts:
 
 
 def session_content(path: Path) -> SessionContent:
-    """A session's folder. Raises DamagedError."""
+    """Return what is in a session's folder; raise DamagedError if that cannot be read."""
     session, names = read_session(path), names_in(path)
     runs = names_in(layout.runs_folder(path))
     return SessionContent(
@@ -146,18 +146,14 @@ def session_content(path: Path) -> SessionContent:
 
 
 def grouped(files: Mapping[str, int]) -> list[FileGroup]:
-    """Files by name, many of one pattern in one entry."""
+    """Return the files by name; many files of one pattern make one entry."""
     patterns: dict[str, list[str]] = {}
     for name in sorted(files):
         patterns.setdefault(_NUMBER.sub("*", name), []).append(name)
     found = []
     for pattern, names in patterns.items():
         if len(names) > _GROUPED:
-            found.append(FileGroup(pattern, len(names), _sum(files, names)))
+            found.append(FileGroup(pattern, len(names), sum(files[name] for name in names)))
         else:
             found += [FileGroup(name, 1, files[name]) for name in names]
     return found
-
-
-def _sum(files: Mapping[str, int], names: Iterable[str]) -> int:
-    return sum(files[name] for name in names)
