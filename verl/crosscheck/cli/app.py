@@ -1,6 +1,6 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""The commands by name."""
+"""The commands by name. Not in `__init__`: there the commands would hide their modules, which have the same names."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""`verl-crosscheck clean`: what would go, and then it goes."""
+"""`verl-crosscheck clean`: list what earlier sessions left, and delete it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""`verl-crosscheck report`: the phase at fault, since which step. What it needs is imported when it runs."""
+"""`verl-crosscheck report`: the phase at fault, since which step. Imports what it needs when it runs."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def _print(found: Report, texts: Texts, output: str | None) -> None:
 
 
 def _write(found: Report, texts: Texts, output: str) -> None:
-    """Write the page whole, or not at all."""
+    """Write the page under a temporary name, then rename it: a page is complete or absent."""
     from verl.crosscheck.report.page import render
 
     page = render(found, texts)

@@ -1,8 +1,8 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""A user's training command: read as a shell reads it, checked, and given overrides at its end.
+"""Read a user's training command as a shell does, check it, and append overrides.
 
-Nothing is started here, and nothing is expanded: `$HOME` and `~` are the shell's affair when the command runs.
+Starts nothing and expands nothing: the shell expands `$HOME` and `~` when the command runs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _EXPANDED = frozenset("$`~*?[")
 
 @dataclass(frozen=True)
 class TrainingCommand:
-    """A command whose last part takes overrides at its end.
+    """A training command whose last part takes overrides at its end.
 
     Args:
         option: the option that it came from, such as `--a`, named in errors.
@@ -49,12 +49,12 @@ class TrainingCommand:
 
     @property
     def names_program(self) -> bool:
-        """Whether it starts `main_ppo` itself, as far as one can see."""
+        """Whether its words start `main_ppo` without a script between."""
         return runs_program(self.words)
 
     @property
     def script(self) -> Path | None:
-        """The shell script that it runs, as typed; None if it runs none."""
+        """Path of the shell script that it runs, as typed; None if it runs none."""
         words = self.words
         if Path(words[0]).name in _SHELLS:
             words = tuple(each for each in words[1:] if not each.startswith("-"))[:1]
@@ -68,22 +68,22 @@ class TrainingCommand:
         return found[-1] if found else 0
 
     def ports(self, env: Mapping[str, str]) -> dict[int, str]:
-        """Fixed ports that it or the given variables name: the name by number."""
+        """Return the fixed ports that its words or the variables name: the name by port number."""
         variables = [f"{name}={value}" for name, value in {**env, **self.assignments}.items()]
         matches = (_PORT.fullmatch(each) for each in (*variables, *self.words))
         return {int(match[2]): match[1] for match in matches if match and int(match[2])}
 
     def argv(self, overrides: Sequence[str]) -> list[str]:
-        """What to execute: a shell that reads the text and hands on the overrides as they are."""
+        """Return the arguments to execute: a shell that reads the text and passes the overrides on unchanged."""
         return [shutil.which("bash") or "sh", "-c", f'{self.text} "$@"', f"verl-crosscheck {self.option}", *overrides]
 
     def line(self, overrides: Sequence[str]) -> str:
-        """What a person would type, an override a line."""
+        """Return what a person would type, one override a line."""
         return " \\\n    ".join([self.text, *map(shlex.quote, overrides)])
 
 
 def parse(text: str, option: str) -> TrainingCommand:
-    """Read a command.
+    """Return a command that was read from text.
 
     Raises:
         SettingsError: it is empty or no command of a shell, words appended to it would not go to the training, or it
@@ -108,13 +108,13 @@ def parse(text: str, option: str) -> TrainingCommand:
 
 
 def require_found(command: TrainingCommand, path: str) -> None:
-    """Return if the program or script is there, or only the shell can tell.
+    """Raise unless the program or script exists, or only the shell can know.
 
     Args:
         path: the value of PATH to look in.
 
     Raises:
-        SettingsError: it is not.
+        SettingsError: it does not exist.
     """
     first = command.words[0]
     if not command.simple or _EXPANDED & set(first):
@@ -127,7 +127,7 @@ def require_found(command: TrainingCommand, path: str) -> None:
 
 
 def doubts(command: TrainingCommand) -> list[str]:
-    """What looks as if overrides at its end will not reach the training; sentences."""
+    """Return sentences about why overrides at its end may not reach the training."""
     script = command.script
     if command.names_program:
         return []
@@ -146,12 +146,12 @@ def doubts(command: TrainingCommand) -> list[str]:
 
 
 def runs_program(words: Sequence[str]) -> bool:
-    """Whether a command line, word by word, is that of `main_ppo`."""
+    """Return whether the words of a command line start `main_ppo`."""
     return any(word == PROGRAM or Path(word).name == "main_ppo.py" for word in words)
 
 
 def _parts(text: str, option: str) -> list[list[str]]:
-    """The simple commands of a line, each as words.
+    """Return the simple commands of a line, each as words.
 
     Raises:
         SettingsError: words at the end of the line would not be arguments of its last command.

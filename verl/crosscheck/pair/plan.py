@@ -1,6 +1,6 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which runs a cross-check consists of: the mode, the overrides and the folder of each. Starts nothing, makes nothing.
+"""Plan the runs of a cross-check: mode, overrides and folder of each. Starts no process and makes no folder.
 
 Names on the disk:
 
@@ -31,7 +31,7 @@ _DEVICE_FILES = ("nvidia0", "davinci0")
 
 @dataclass(frozen=True)
 class PairRequest:
-    """What a person asks for.
+    """What a user asks for.
 
     Args:
         a_env, b_env: variables for one side alone.
@@ -104,7 +104,7 @@ class PairPlan:
 
     @property
     def question(self) -> str:
-        """What it is for."""
+        """The question that this pair answers."""
         if self.scenario is None:
             return "how far apart are two healthy runs? B against itself."
         if self.scenario == 1:
@@ -113,22 +113,22 @@ class PairPlan:
 
 
 def pairs(request: PairRequest) -> list[PairPlan]:
-    """The pairs of a request, in the order in which they run: the control first, where faults in the set-up show."""
+    """Return the pairs in the order in which they run; the control, which shows faults of the set-up, is the first."""
     control = [_control(request)] if request.control else []
     return control + [_scenario(request, number) for number in request.scenarios]
 
 
 def script(side: Side, overrides: Sequence[str]) -> str:
-    """What a person types to start a run of this side."""
+    """Return what a person types to start a run of this side."""
     exports = [f"export {name}={shlex.quote(value)}" for name, value in side.env.items()]
     return "\n".join([*exports, side.command.line(overrides)])
 
 
 def require_own_ports(pair: PairPlan) -> None:
-    """Return if the commands of a pair, both on this host, name no port twice.
+    """Raise if the commands of a pair, both on this host, name the same port.
 
     Raises:
-        SettingsError: they do.
+        SettingsError: both name it.
     """
     first, second = pair.sides
     taken = first.command.ports(first.env)
@@ -141,7 +141,7 @@ def require_own_ports(pair: PairPlan) -> None:
 
 
 def shared_devices(pair: PairPlan, inherited: Mapping[str, str]) -> str:
-    """What both runs of a pair would use at a time, as `VARIABLE=value`; empty if their devices are apart.
+    """Return the devices that both runs of a pair would use, as `VARIABLE=value`; empty if they share none.
 
     Args:
         inherited: environment that both have.
@@ -157,7 +157,7 @@ def shared_devices(pair: PairPlan, inherited: Mapping[str, str]) -> str:
 
 
 def warnings(request: PairRequest, inherited: Mapping[str, str], *, local: bool) -> Iterator[str]:
-    """What may go wrong with a request; sentences.
+    """Yield sentences about what may go wrong with a request.
 
     Args:
         inherited: environment that all runs have.
@@ -178,7 +178,7 @@ def warnings(request: PairRequest, inherited: Mapping[str, str], *, local: bool)
 
 
 def report_arguments(request: PairRequest, compared: Sequence[PairPlan], language: str) -> list[str]:
-    """Arguments of `verl-crosscheck` that make the report of these pairs."""
+    """Return the arguments of `verl-crosscheck` that make the report of these pairs."""
     directories = {pair.scenario: str(pair.exchange) for pair in compared if pair.scenario is not None}
     control = [str(pair.exchange) for pair in compared if pair.scenario is None]
     return [
@@ -199,7 +199,7 @@ def _scenario(request: PairRequest, number: int) -> PairPlan:
 
 
 def _control(request: PairRequest) -> PairPlan:
-    """B against itself: where both need devices of their own, one of them takes A's."""
+    """Return the pair of B against itself; the first run uses the devices of A, if A has its own."""
     devices = {name: value for name, value in request.a_env.items() if _DEVICES.fullmatch(name)}
     envs = ({**request.b_env, **devices}, request.b_env)
     return _pair(request, None, "control", ("B, first", "B, second"), MODES, (request.b, request.b), envs)
