@@ -129,6 +129,14 @@ class ReasonCode(str, Enum):
     NO_STOP_TOKENS = "no_stop_tokens", "the stop tokens or the length limit are not known"
     NO_LAST_TOKENS = "no_last_tokens", "the last tokens were not recorded"
     RESPONSES_EMPTY = "responses_empty", "every response is empty"
+    NO_ROW_COLUMN = "no_row_column", "the evidence has no {column} of rows: it is of an older version"
+    NO_PROMPT_TWICE = "no_prompt_twice", "no prompt has two responses"
+    STOPS_INSIDE_NOT_RECORDED = (
+        "stops_inside_not_recorded",
+        "it is not known which tokens end a response in every engine (several turns, ignore_eos, no tokenizer, or "
+        "evidence of an older version)",
+    )
+    CRITIC_NOT_COMPARED = "critic_not_compared", "the critic's own update is not compared"
     NO_DIGESTS = "no_digests", "the engine does not report digests of the weights it holds"
     NO_ROW_KEPT = "no_row_kept", "neither run kept a row"
     NO_MASKS = "no_masks", "a run recorded no masks"
@@ -178,6 +186,7 @@ class ReasonCode(str, Enum):
     # Where something differs
     HOTTER = "hotter", "hotter than claimed"
     COLDER = "colder", "colder than claimed, or from a part of the tokens"
+    OVER_STEPS = "over_steps", "over {steps} steps together"
     ROWS_ALONE = "rows_alone", "{rows} of {all_rows} rows are in one run alone"
     BATCH_SIZES = "batch_sizes", "batches of {own} and {other} rows"
     ROWS_KEPT = "rows_kept", "{rows} rows that both runs kept"

@@ -20,7 +20,7 @@ from verl.crosscheck.diagnosis.findings_json import to_json
 from verl.crosscheck.diagnosis.thresholds import limits_for
 from verl.crosscheck.evidence import files
 from verl.crosscheck.evidence.files import round_to_24_bits
-from verl.crosscheck.evidence.row_identity import row_ids
+from verl.crosscheck.evidence.row_identity import identities, row_ids
 from verl.crosscheck.evidence.step import MASK, ROLLOUT, TRAIN, StepEvidence, TensorChange
 from verl.crosscheck.exchange.layout import Layout
 from verl.crosscheck.exchange.publish import publish_file, publish_json
@@ -44,7 +44,8 @@ class SyntheticPlan:
         rows: responses of a step.
         tokens: of a response, at most; lengths vary.
         fault: one of this module's, or empty.
-        faulty_from: global step in which it begins to act.
+        faulty_from: global step in which it begins to act; stale weights then act in every second step, as where a
+            sync is missed now and then, and in each step if they do from the first on.
         noise: standard deviation by which log-probs of two healthy engines differ.
         suspect: mode of run A, which has the fault: `ckpt` or `rollout`.
     """
@@ -62,7 +63,9 @@ class SyntheticPlan:
 def evidence_of_step(plan: SyntheticPlan, step: int) -> tuple[StepEvidence, StepEvidence]:
     """Of the run in mode `ckpt`, which samples, and of the one in mode `rollout`, which takes."""
     random = np.random.default_rng((plan.seed, step))
-    acts = plan.fault if step >= plan.faulty_from else ""
+    since = step - plan.faulty_from
+    missed = plan.fault != STALE or plan.faulty_from == 1 or since % 2 == 0
+    acts = plan.fault if since >= 0 and missed else ""
     responses, ids = responses_of_step(plan, step)
     lengths = np.asarray([len(each) for each in responses], np.int32)
     total = int(lengths.sum())
@@ -72,7 +75,7 @@ def evidence_of_step(plan: SyntheticPlan, step: int) -> tuple[StepEvidence, Step
     wrong = (train + 0.25 * random.standard_normal(total)).astype(np.float32)
     trains = {mode: wrong if acts == FORWARD and mode == plan.suspect else train for mode in ("ckpt", "rollout")}
     mask = np.ones(total, np.bool_)
-    rows = _rows(random, lengths, rollout, train)
+    rows = {**_rows(random, lengths, rollout, train), **_identities(responses, rollout)}
 
     def of(mode: str) -> StepEvidence:
         own = {**rows, "train_sum": _sums(trains[mode], lengths)}
@@ -135,6 +138,17 @@ def _rows(
         "advantage_sum": advantage,
         "advantage_abs_sum": np.abs(advantage),
         "last_token": np.full(len(lengths), 2, np.int64),
+    }
+
+
+def _identities(responses: list[npt.NDArray[np.int32]], rollout: Any) -> dict[str, npt.NDArray[Any]]:
+    starts = np.cumsum([0, *map(len, responses)])[:-1]
+    return {
+        "prompt_id": identities([PROMPT] * len(responses)),
+        "response_id": identities(responses),
+        "first_token": np.asarray([each[0] for each in responses], np.int64),
+        "first_rollout": rollout[starts].astype(np.float64),
+        "stops_inside": np.zeros(len(responses), np.int32),
     }
 
 

@@ -41,6 +41,14 @@ class World:
     train_b_off: float = 0.0
     cut: float = 0.0
     """Share of responses that lack their stop token."""
+    group: int = 4
+    """Responses to each prompt."""
+    clones: float = 0.0
+    """Share of prompts whose responses are all the same."""
+    stops_inside: float = 0.0
+    """Share of responses with a stop token before their end."""
+    tail: tuple[float, float] = (0.0, 1.0)
+    """Share of tokens in which the rollout engine's noise is so many times as large."""
     same_training: bool = True
     """Whether both trainings give equal numbers to the last bit."""
     dtype: str = field(init=False)
@@ -62,18 +70,32 @@ def draw(log_probs, rng):
 def step(world, rng, global_step=1, a_is_sampler=True):
     """Evidence of sampler and taker."""
     lengths = rng.integers(1, world.longest + 1, world.rows).astype(np.int32)
+    prompts = np.arange(world.rows) // world.group
+    cloned = rng.random(world.rows // world.group + 1)[prompts] < world.clones
+    original = np.where(cloned, prompts * world.group, np.arange(world.rows))
+    lengths = lengths[original]
     total = int(lengths.sum())
     logits = rng.normal(0, world.sharpness, (total, VOCABULARY))
+
+    at_row = np.repeat(np.arange(world.rows), lengths)
+    starts = np.cumsum(lengths) - lengths
+    place = np.arange(total) - starts[at_row]
+    source = starts[original[at_row]] + place  # the token of which a clone's is a copy
+    first = starts[prompts[at_row] * world.group] + place  # what precedes a prompt's first token is the same
+    logits = np.where((place == 0)[:, None], logits[np.minimum(first, total - 1)], logits)[source]
 
     def engine(off, noise=world.noise):
         return logits + rng.normal(0, max(off, 1e-12), logits.shape) + rng.normal(0, noise, logits.shape)
 
     sampling = engine(world.engine_off)
+    share, times = world.tail
+    far = rng.random(total) < share
+    sampling[far] = logits[far] + times * (sampling[far] - logits[far])
     used = log_softmax(sampling / (world.temperature * world.sampled_at))
     if world.top_k:
         least = np.partition(used, -world.top_k, axis=-1)[:, -world.top_k][:, None]
         used = log_softmax(np.where(used >= least, used, -1e9))
-    tokens = draw(used, rng)
+    tokens = draw(used, rng)[source]
     claimed = log_softmax(sampling / (1.0 if world.untempered else world.temperature))
     shared = rng.normal(0, world.noise, logits.shape)
     trainings = [
@@ -88,6 +110,15 @@ def step(world, rng, global_step=1, a_is_sampler=True):
     last = np.where(rng.random(world.rows) < world.cut, 50, STOP)
     last[(lengths == world.longest) & (rng.random(world.rows) < 0.3)] = 50
     rewards = rng.integers(0, 2, world.rows).astype(float)
+    spelled = [tuple(tokens[start : start + length]) for start, length in zip(starts, lengths, strict=True)]
+    named = {spelling: number for number, spelling in enumerate(dict.fromkeys(spelled))}
+    groups = {
+        "prompt_id": prompts.astype(np.uint64),
+        "response_id": np.asarray([named[each] for each in spelled], np.uint64),
+        "first_token": tokens[starts],
+        "first_rollout": claimed[np.arange(total), tokens][starts].astype(np.float64),
+        "stops_inside": (rng.random(world.rows) < world.stops_inside).astype(np.int32),
+    }
     found = []
     for mode, training in zip(("ckpt", "rollout"), trainings, strict=True):
         log_probs = {ROLLOUT: claimed[at, tokens], TRAIN: training[at, tokens], REF: log_softmax(logits)[at, tokens]}
@@ -99,7 +130,7 @@ def step(world, rng, global_step=1, a_is_sampler=True):
                 {name: column.astype(np.float32) for name, column in log_probs.items()},
                 global_step=global_step,
                 entropies=-(np.exp(training) * training).sum(axis=-1),
-                rows={"reward": rewards, "last_token": last},
+                rows={"reward": rewards, "last_token": last, **groups},
                 sampling={
                     "rollout_dtype": world.dtype,
                     "train_dtype": "float32",

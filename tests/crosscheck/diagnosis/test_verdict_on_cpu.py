@@ -24,6 +24,7 @@ WHAT = {
     Aspect.REFERENCE: ("logprob_abs_diff_mean", 0.0, 0.5),
     Aspect.SYNC: ("tensors_out_of_sync", 0.0, 2.0),
     Aspect.ENDING: ("unfinished_share", 0.0, 0.5),
+    Aspect.INDEPENDENCE: ("equal_responses_nats", -40.0, 900.0),
     Aspect.UPDATE: ("grad_norm_rel_diff", 0.0, 9.0),
 }
 """A quantity of each aspect, and its value where it agrees and where it differs."""
@@ -54,6 +55,12 @@ def nonfinite(who, count=3):
     return Finding(Aspect.OUTCOME, who, AGREE, float(count))
 
 
+def POSITION(value, error):
+    """Where the rollout engine lies between the trainings."""
+    numbers = {"rollout_position": value, "rollout_position_error": error}
+    return [Finding(Aspect.FORWARD, name, AGREE, number) for name, number in numbers.items()]
+
+
 DISAGREES = {"rollout_taker": NO, "rollout_sampler": NO}
 
 ONE_STEP = {
@@ -77,34 +84,129 @@ ONE_STEP = {
         Phase.TRAINING_FORWARD,
         Because.UPDATE_FOLLOWS,
     ),
-    "forward, rollout with B": ({"forward": NO}, False, Phase.TRAINING_FORWARD, Because.ROLLOUT_AGREES_WITH_B),
+    "forward, rollout with B": (
+        {"forward": NO, "rollout_sampler": NO},
+        False,
+        Phase.TRAINING_FORWARD,
+        Because.ROLLOUT_AGREES_WITH_B,
+    ),
+    "forward, rollout with either": ({"forward": NO}, False, Phase.INCONCLUSIVE, Because.CANNOT_TELL_WHICH_TRAINING),
+    "forward, rollout with either, B known": ({"forward": NO}, True, Phase.TRAINING_FORWARD, Because.FORWARD_DIFFERS),
+    "forward, rollout nearer to B": (
+        {"forward": NO, "extra": POSITION(0.1, 0.03)},
+        False,
+        Phase.TRAINING_FORWARD,
+        Because.ROLLOUT_AGREES_WITH_B,
+    ),
+    "forward, rollout nearer to A": (
+        {"forward": NO, "extra": POSITION(0.95, 0.03)},
+        True,
+        Phase.INCONCLUSIVE,
+        Because.ENGINES_OF_A_AGREE_AGAINST_B,
+    ),
+    "forward, rollout near neither": (
+        {"forward": NO, "extra": POSITION(0.5, 0.01)},
+        False,
+        Phase.INCONCLUSIVE,
+        Because.CANNOT_TELL_WHICH_TRAINING,
+    ),
+    "forward, position unsure": (
+        {"forward": NO, "extra": POSITION(0.05, 0.4)},
+        False,
+        Phase.INCONCLUSIVE,
+        Because.CANNOT_TELL_WHICH_TRAINING,
+    ),
+    "forward, position and states contradict": (
+        {"forward": NO, "rollout_sampler": NO, "extra": POSITION(1.0, 0.01)},
+        False,
+        Phase.INCONCLUSIVE,
+        Because.CANNOT_TELL_WHICH_TRAINING,
+    ),
     "forward, A with itself": (
         {"forward": NO, "rollout_taker": NO},
         True,
-        Phase.TRAINING_FORWARD,
-        Because.FORWARD_INFERRED,
+        Phase.INCONCLUSIVE,
+        Because.ENGINES_OF_A_AGREE_AGAINST_B,
     ),
     "forward, A with itself, B unknown": (
         {"forward": NO, "rollout_taker": NO},
         False,
-        Phase.TRAINING_FORWARD,
-        Because.FORWARD_DIFFERS,
+        Phase.INCONCLUSIVE,
+        Because.ENGINES_OF_A_AGREE_AGAINST_B,
+    ),
+    "a stop token inside": (
+        {"extra": [Finding(Aspect.ENDING, "stop_inside_share", AGREE, 0.01)]},
+        False,
+        Phase.ROLLOUT,
+        Because.STOP_TOKEN_INSIDE,
+    ),
+    "clones": ({"independence": NO}, False, Phase.ROLLOUT, Because.SAMPLES_NOT_INDEPENDENT),
+    "only A leaves tensors unmoved": (
+        {"update": NO, "extra": [Finding(Aspect.UPDATE, "sampler_unmoved_tensors", AGREE, 4.0)]},
+        False,
+        Phase.TRAINING_UPDATE,
+        Because.ONLY_A_LEFT_UNMOVED,
+    ),
+    "only B leaves tensors unmoved": (
+        {"update": NO, "extra": [Finding(Aspect.UPDATE, "taker_unmoved_tensors", AGREE, 4.0)]},
+        False,
+        Phase.REFERENCE,
+        Because.ONLY_B_LEFT_UNMOVED,
     ),
     "all three apart": ({"forward": NO, **DISAGREES}, True, Phase.BOTH, Because.ROLLOUT_DIFFERS_FROM_ALL),
     "all three apart, B unknown": (
         {"forward": NO, **DISAGREES},
         False,
-        Phase.TRAINING_FORWARD,
-        Because.FORWARD_DIFFERS,
+        Phase.INCONCLUSIVE,
+        Because.CANNOT_TELL_WHICH_TRAINING,
     ),
-    "forward and its inputs": ({"forward": NO, "inputs": NO}, False, Phase.TRAINING_FORWARD, Because.INPUTS_FOLLOW),
-    "forward and sync": ({"forward": NO, "sync": NO}, False, Phase.BOTH, Because.WEIGHTS_NOT_IN_ENGINE),
+    "forward and its inputs": (
+        {"forward": NO, "rollout_sampler": NO, "inputs": NO},
+        False,
+        Phase.TRAINING_FORWARD,
+        Because.INPUTS_FOLLOW,
+    ),
+    "forward and sync": (
+        {"forward": NO, "rollout_sampler": NO, "sync": NO},
+        False,
+        Phase.BOTH,
+        Because.WEIGHTS_NOT_IN_ENGINE,
+    ),
     "reference policy": ({"reference": NO}, False, Phase.TRAINING_FORWARD, Because.REFERENCE_POLICY_DIFFERS),
     "update": ({"update": NO}, False, Phase.TRAINING_UPDATE, Because.UPDATE_DIFFERS),
     "update and rollout": ({"update": NO, **DISAGREES}, True, Phase.BOTH, Because.UPDATE_DIFFERS),
     "update, rollout unclear": ({"update": NO, **DISAGREES}, False, Phase.TRAINING_UPDATE, Because.UPDATE_DIFFERS),
-    "inputs": ({"inputs": NO, "update": NO}, True, Phase.INCONCLUSIVE, Because.INPUTS_DIFFER),
-    "inputs and rollout": ({"inputs": NO, **DISAGREES}, True, Phase.ROLLOUT, Because.ROLLOUT_DIFFERS),
+    "rewards": ({"inputs": NO, "update": NO}, True, Phase.REWARD_OR_ADVANTAGE, Because.REWARDS_DIFFER),
+    "rows": (
+        {"update": NO, "extra": [Finding(Aspect.INPUTS, "rows_unmatched_share", AGREE, 0.5)]},
+        True,
+        Phase.INCONCLUSIVE,
+        Because.INPUTS_DIFFER,
+    ),
+    "advantages": (
+        {"update": NO, "extra": [Finding(Aspect.INPUTS, "advantage_rel_diff", AGREE, 0.5)]},
+        True,
+        Phase.REWARD_OR_ADVANTAGE,
+        Because.ADVANTAGES_DIFFER,
+    ),
+    "advantages with a critic": (
+        {
+            "update": NO,
+            "extra": [
+                Finding(Aspect.INPUTS, "advantage_rel_diff", AGREE, 0.5),
+                Finding(Aspect.UPDATE, "critic_update", MISSING, reason=free_text("not compared")),
+            ],
+        },
+        True,
+        Phase.INCONCLUSIVE,
+        Because.INPUTS_DIFFER,
+    ),
+    "inputs and self-evident rollout": (
+        {"inputs": NO, "ending": NO},
+        True,
+        Phase.ROLLOUT,
+        Because.RESPONSES_CUT,
+    ),
     "nothing in common": ({"rows": 0, "forward": NO}, True, Phase.INCONCLUSIVE, Because.NO_COMMON_ROWS),
     "B is nan": (
         {"forward": NO, "extra": [nonfinite("taker_nonfinite_train")]},
@@ -139,11 +241,17 @@ ONE_STEP = {
         Phase.ROLLOUT,
         Because.ROLLOUT_DIFFERS,
     ),
-    "forward by inference": (
+    "A with itself, by inference": (
         {"forward": NOT, "rollout_taker": NO},
         True,
+        Phase.INCONCLUSIVE,
+        Because.ENGINES_OF_A_AGREE_AGAINST_B,
+    ),
+    "rollout with B, by inference": (
+        {"forward": NOT, "rollout_sampler": NO},
+        False,
         Phase.TRAINING_FORWARD,
-        Because.FORWARD_INFERRED,
+        Because.ROLLOUT_AGREES_WITH_B,
     ),
     "sampling not compared": ({"sampling": NOT, "sync": NOT, "ending": NOT}, True, Phase.NO_FAULT, Because.ALL_AGREE),
 }
@@ -162,15 +270,11 @@ def test_one_step_of_scenario_1(case):
 
 SCENARIO_2 = {
     "agree": ({}, Phase.INCONCLUSIVE, Because.ROLLOUT_OF_A_NOT_TESTED),
-    "forward": ({"forward": NO, "rollout_taker": NO}, Phase.TRAINING_FORWARD, Because.ROLLOUT_AGREES_WITH_B),
-    "forward of B": (
-        {"forward": NO, "rollout_sampler": NO},
-        Phase.INCONCLUSIVE,
-        Because.REFERENCE_DISAGREES_WITH_ITSELF,
-    ),
+    "forward": ({"forward": NO, "rollout_taker": NO}, Phase.TRAINING_FORWARD, Because.ENGINES_OF_B_AGREE_AGAINST_A),
+    "forward of B": ({"forward": NO, "rollout_sampler": NO}, Phase.REFERENCE, Because.TRAINING_OF_B_ALONE),
     "update": ({"update": NO}, Phase.TRAINING_UPDATE, Because.UPDATE_DIFFERS),
     "B's rollout": (DISAGREES, Phase.INCONCLUSIVE, Because.REFERENCE_DISAGREES_WITH_ITSELF),
-    "B's sampling": ({"sampling": NO}, Phase.INCONCLUSIVE, Because.REFERENCE_ROLLOUT_AT_FAULT),
+    "B's sampling": ({"sampling": NO}, Phase.REFERENCE, Because.REFERENCE_ROLLOUT_AT_FAULT),
     "B is nan": ({"extra": [nonfinite("sampler_nonfinite_train")]}, Phase.INCONCLUSIVE, Because.REFERENCE_NOT_FINITE),
     "A is nan": (
         {"forward": NO, "rollout_taker": NO, "extra": [nonfinite("taker_nonfinite_train")]},
@@ -202,13 +306,29 @@ def test_nothing_given():
     assert verdict.next_actions == (Next.LOOK_AT_STATUS.value, Next.RUN_SCENARIO_1.value)
 
 
-def test_a_fault_that_starts_later_needs_no_control():
-    verdict = judge(scenario_1=[*steps(3), *steps(2, first=4, **DISAGREES)], limits=LIMITS)
+def test_a_fault_in_some_steps_needs_no_control():
+    verdict = judge(scenario_1=[*steps(3), step(4, **DISAGREES), step(5)], limits=LIMITS)
     assert (verdict.phase, verdict.first_step) == (Phase.ROLLOUT, 4)
     assert Because.REFERENCE_SHOWN_BY_OTHER_STEPS.value in verdict.because
     assert verdict.confidence is Confidence.MEDIUM
     assert verdict.next_actions[0] == Next.COLLECT_ROLLOUT.value
     assert Next.GET_CONTROL.value in verdict.next_actions
+
+
+@pytest.mark.parametrize("shown_by", ["nothing else", "a control of 3 steps", "scenario 2 of 3 steps"])
+def test_a_reference_counts_for_the_steps_in_which_it_was_shown(shown_by):
+    """A fault that begins in both training engines in step 4 looks like one of A's rollout."""
+    pair = [*steps(3), *steps(2, first=4, **DISAGREES)]
+    more = {
+        "nothing else": {},
+        "a control of 3 steps": {"control": steps(3)},
+        "scenario 2 of 3 steps": {"scenario_2": steps(3)},
+    }[shown_by]
+    verdict = judge(scenario_1=pair, limits=LIMITS, **more)
+    assert (verdict.phase, verdict.because) == (Phase.INCONCLUSIVE, (Because.REFERENCE_SHOWN_ONLY_BEFORE.value,))
+    assert Next.GET_LONGER_CONTROL.value in verdict.next_actions
+    assert judge(scenario_1=pair, control=steps(5), limits=LIMITS).phase is Phase.ROLLOUT
+    assert judge(scenario_1=pair, scenario_2=steps(5), limits=LIMITS).phase is Phase.ROLLOUT
 
 
 def test_a_fault_from_the_first_step_on_needs_a_control():
@@ -230,7 +350,7 @@ def test_scenario_2_shows_the_reference():
     assert Because.REFERENCE_SHOWN_BY_SCENARIO_2.value in verdict.because
     shared = judge(scenario_1=pair, scenario_2=steps(4, **DISAGREES), limits=LIMITS)
     assert shared.phase is Phase.INCONCLUSIVE
-    assert Because.REFERENCE_DISAGREES_WITH_ITSELF.value in shared.because
+    assert Because.TRAININGS_MAY_SHARE_A_FAULT.value in shared.because
     assert Next.CHECK_REFERENCE.value in shared.next_actions
 
 
@@ -248,13 +368,15 @@ def test_a_control_that_disagrees_with_itself_is_no_control():
 
 
 def test_trainings_that_are_not_reproducible_accuse_nobody():
-    verdict = judge(scenario_1=steps(4, forward=NO), control=steps(4, forward=NO), limits=LIMITS)
+    pair = steps(4, forward=NO, rollout_sampler=NO)
+    assert judge(scenario_1=pair, limits=LIMITS).phase is Phase.TRAINING_FORWARD
+    verdict = judge(scenario_1=pair, control=steps(4, forward=NO), limits=LIMITS)
     assert verdict.phase is Phase.INCONCLUSIVE
     assert Because.REFERENCE_DISAGREES_WITH_ITSELF.value in verdict.because
 
 
 def test_faults_of_either_phase_in_different_steps_are_both_told():
-    pair = [*steps(2), step(3, sync=NO), step(4), step(5, update=NO), step(6, forward=NO)]
+    pair = [*steps(2), step(3, sync=NO), step(4), step(5, update=NO), step(6, forward=NO, rollout_sampler=NO)]
     verdict = judge(scenario_1=pair, limits=LIMITS)
     assert (verdict.phase, verdict.first_step) == (Phase.BOTH, 3)
     told = {name: each["first_step"] for name, each in verdict.details["phases"].items()}
@@ -262,12 +384,12 @@ def test_faults_of_either_phase_in_different_steps_are_both_told():
 
 
 def test_the_first_fault_of_training_gives_the_verdict():
-    verdict = judge(scenario_1=[step(1), step(2, update=NO), step(3, forward=NO)], limits=LIMITS)
+    verdict = judge(scenario_1=[step(1), step(2, update=NO), step(3, forward=NO, rollout_sampler=NO)], limits=LIMITS)
     assert (verdict.phase, verdict.first_step) == (Phase.TRAINING_UPDATE, 2)
 
 
 def test_steps_may_come_in_any_order():
-    pair = [*steps(3), *steps(2, first=4, **DISAGREES)]
+    pair = [*steps(3), step(4, **DISAGREES), step(5)]
     assert judge(scenario_1=pair[::-1], limits=LIMITS) == judge(scenario_1=pair, limits=LIMITS)
 
 
@@ -319,9 +441,12 @@ def test_sums_over_rows_alone_make_for_low_confidence():
 def test_weak_evidence_of_one_step_is_medium():
     slight = Finding(Aspect.UPDATE, "pg_loss_rel_diff", DIFFER, LIMITS.loss_rel_diff * 1.5)
     once = judge(scenario_1=[*steps(2), step(3, extra=[slight])], limits=LIMITS)
-    assert (once.phase, once.confidence) == (Phase.TRAINING_UPDATE, Confidence.MEDIUM)
+    assert (once.phase, once.confidence) == (Phase.TRAINING_UPDATE, Confidence.LOW)
     twice = judge(scenario_1=[step(1), step(2, extra=[slight]), step(3, extra=[slight])], limits=LIMITS)
-    assert (twice.confidence, twice.first_step) == (Confidence.HIGH, 2)
+    assert (twice.confidence, twice.first_step) == (Confidence.MEDIUM, 2)  # which of two updates is wrong is not shown
+    unmoved = Finding(Aspect.UPDATE, "sampler_unmoved_tensors", DIFFER, 4.0)
+    named = judge(scenario_1=[step(1), step(2, extra=[unmoved]), step(3, extra=[unmoved])], limits=LIMITS)
+    assert (named.phase, named.confidence) == (Phase.TRAINING_UPDATE, Confidence.HIGH)
 
 
 def test_evidence_is_strongest_first():

@@ -199,7 +199,7 @@ def test_steps_that_one_run_alone_recorded_are_told(tmp_path):
 
 
 def test_damaged_evidence_is_told_and_its_step_not_compared(tmp_path):
-    a_session(tmp_path, logged=False)
+    a_session(tmp_path, SyntheticPlan(rows=32, tokens=16, fault=FORWARD), logged=False)
     path = next(tmp_path.rglob("rollout_1/evidence/step_3"))
     path.write_bytes(path.read_bytes()[:-9])
     found = of(tmp_path)

@@ -73,13 +73,13 @@ def test_the_exit_status_is_that_of_the_verdict(sessions, name, status):
 
 def test_every_verdict_has_a_status_of_its_own():
     assert set(EXIT_STATUS) == set(Phase)
-    assert sorted(EXIT_STATUS.values()) == [0, 10, 11, 12, 13, 14]
+    assert sorted(EXIT_STATUS.values()) == [0, 10, 11, 12, 13, 14, 15, 16]
 
 
 def test_the_text_says_since_when_by_how_much_and_what_to_do(sessions):
     said = " ".join(call(sessions / "rollout").stdout.split())
     assert "Rollout of A is at fault since step 3" in said
-    assert "Rollout A to training B ✓✓✕✕" in said
+    assert "Rollout A to training B ✓✓✕✓" in said
     assert "Training A to training B ✓✓✓✓" in said
     assert "times the threshold" in said
     assert (
@@ -144,7 +144,11 @@ def test_which_run_is_the_suspect(sessions):
 def test_a_control(sessions):
     result = call(sessions / "always", "--control", sessions / "healthy", "--json")
     assert result.exit_code == 10
-    assert json.loads(result.stdout)["control"] == {"directory": str(sessions / "healthy"), "steps": 4}
+    assert json.loads(result.stdout)["control"] == {
+        "directory": str(sessions / "healthy"),
+        "steps": 4,
+        "alike": True,
+    }
 
 
 @pytest.mark.parametrize(

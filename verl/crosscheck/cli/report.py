@@ -60,7 +60,8 @@ def report(
     printed, unless --json is given. Nothing is downloaded, and the page loads nothing.
 
     Exit status: 0 no fault found; 10 rollout; 11 training, forward pass; 12 training, update; 13 both; 14 inconclusive;
-    1 the report could not be made; 2 wrong usage, or a directory that cannot be read.
+    15 run B, the reference; 16 reward or advantage; 1 the report could not be made; 2 wrong usage, or a
+    directory that cannot be read.
     """
     from verl.crosscheck.report.as_json import exit_status
     from verl.crosscheck.report.load import ReportRequest, load_report

@@ -118,7 +118,7 @@ def run(
       verl-crosscheck run --a 'bash train_a.sh' --a-env CUDA_VISIBLE_DEVICES=0,1,2,3 \\
                           --b 'bash train_b.sh' --b-env CUDA_VISIBLE_DEVICES=4,5,6,7
 
-    Exit status: that of `verl-crosscheck report` (0 no fault found; 10 to 14 another verdict); 1 a run failed or there
+    Exit status: that of `verl-crosscheck report` (0 no fault found; 10 to 16 another verdict); 1 a run failed or there
     is no report; 2 wrong usage; 130 after Ctrl-C.
     """
     # Later, since other commands need neither psutil nor these, and since they use the facts of `status`.

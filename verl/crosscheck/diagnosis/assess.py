@@ -22,7 +22,7 @@ LOG_PROBS = (Aspect.ROLLOUT_TAKER, Aspect.ROLLOUT_SAMPLER, Aspect.FORWARD, Aspec
 BY_ROWS = "logprob_row_diff_mean"
 """What stands for distances of tokens where only sums over rows were recorded."""
 
-TELL_OF_UPDATE = ("grad_norm_rel_diff", "change_rel_diff")
+TELL_OF_UPDATE = ("grad_norm_rel_diff", "change_rel_diff", "change_rel_diff_kind_max", "change_rel_diff_layer_max")
 """Without one of these an update was not compared: learning rate and losses are equal whatever the gradient is."""
 
 PAIRS = {
@@ -38,11 +38,12 @@ TOO_FEW = because(ReasonCode.TOO_FEW_TOKENS, tokens=numbers.MIN_TOKENS)
 Values = Mapping[tuple[Aspect, str], float]
 
 
-def measured(aspect: Aspect, quantity: str, value: float, reason: Reason | None = None) -> Finding:
-    """A finding with a value, still to be assessed."""
-    return Finding(
-        aspect, quantity, State.AGREE, float(value), above_is_bad=quantity not in BELOW_IS_BAD, reason=reason
-    )
+def measured(
+    aspect: Aspect, quantity: str, value: float, reason: Reason | None = None, *, error: float | None = None
+) -> Finding:
+    """A finding with a value and its standard error, still to be assessed."""
+    above_is_bad = quantity not in BELOW_IS_BAD
+    return Finding(aspect, quantity, State.AGREE, float(value), above_is_bad=above_is_bad, reason=reason, error=error)
 
 
 def missing(aspect: Aspect, quantity: str, reason: Reason) -> Finding:
@@ -116,8 +117,10 @@ def _assessed(finding: Finding, values: Values, limits: Thresholds, rows: int) -
 
 
 def _beyond(finding: Finding, limit: float) -> bool:
+    """Whether a value is beyond its limit by more than chance: by so many standard errors, where it has one."""
     assert finding.value is not None
-    return not (finding.value <= limit if finding.above_is_bad else finding.value >= limit)
+    margin = numbers.ERRORS * (finding.error or 0.0)
+    return not (finding.value - margin <= limit if finding.above_is_bad else finding.value + margin >= limit)
 
 
 def _tells_nothing(finding: Finding, values: Values) -> bool:

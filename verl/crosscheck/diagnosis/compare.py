@@ -7,10 +7,15 @@ from __future__ import annotations
 import time
 
 from verl.crosscheck.diagnosis.align import Alignment
-from verl.crosscheck.diagnosis.assess import LOG_PROBS, assess, missing
-from verl.crosscheck.diagnosis.findings import Aspect, Finding, StepComparison, WorstRow
+from verl.crosscheck.diagnosis.assess import LOG_PROBS, assess, missing, state_of
+from verl.crosscheck.diagnosis.findings import Aspect, Finding, State, StepComparison, WorstRow
 from verl.crosscheck.diagnosis.log_probs import WORST, Compared, compare_log_probs
-from verl.crosscheck.diagnosis.rollout_checks import ending_findings, sampling_findings, sync_findings
+from verl.crosscheck.diagnosis.rollout_checks import (
+    ending_findings,
+    independence_findings,
+    sampling_findings,
+    sync_findings,
+)
 from verl.crosscheck.diagnosis.thresholds import Thresholds
 from verl.crosscheck.diagnosis.training_checks import (
     input_findings,
@@ -41,10 +46,12 @@ def compare_step(sampler: StepEvidence, taker: StepEvidence, limits: Thresholds)
     start_s = time.perf_counter()
     rows = Alignment(sampler, taker)
     compared = _log_probs(rows)
+    independence = independence_findings(sampler)
     findings = [
         *input_findings(rows),
         *(finding for each in compared.values() for finding in each.findings),
-        *_of_rows(rows),
+        *_of_rows(rows, independence, limits),
+        *independence,
         *sync_findings(sampler),
         *ending_findings(sampler),
         *update_findings(rows),
@@ -69,10 +76,11 @@ def _log_probs(rows: Alignment) -> dict[Aspect, Compared]:
     return {aspect: Compared((missing(aspect, "logprob_abs_diff_mean", NO_ROW),)) for aspect in LOG_PROBS}
 
 
-def _of_rows(rows: Alignment) -> list[Finding]:
+def _of_rows(rows: Alignment, independence: list[Finding], limits: Thresholds) -> list[Finding]:
     if not rows.rows:
         return [missing(Aspect.SAMPLING, "nll_minus_entropy_mean", NO_ROW)]
-    return sampling_findings(rows)
+    repeating = state_of(assess(independence, limits, rows.rows), Aspect.INDEPENDENCE) is State.DIFFER
+    return sampling_findings(rows, not repeating)
 
 
 def _nonfinite(compared: dict[Aspect, Compared]) -> dict[str, int | None]:

@@ -8,6 +8,7 @@ The rule of confidence stands beside `thresholds.STRONG`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from verl.crosscheck.diagnosis.assess import BY_ROWS, LOG_PROBS, by_rows_alone, state_of, strength
 from verl.crosscheck.diagnosis.findings import Aspect, Confidence, Finding, Phase, State, StepComparison
@@ -20,7 +21,7 @@ from verl.crosscheck.reasons import Reason, ReasonCode, because
 ESSENTIAL = (Aspect.ROLLOUT_TAKER, Aspect.FORWARD, Aspect.UPDATE)
 """What must have been compared for "no fault found"."""
 
-BESIDES = (Aspect.SAMPLING, Aspect.SYNC)
+BESIDES = (Aspect.SAMPLING, Aspect.SYNC, Aspect.INDEPENDENCE)
 """What must have been compared too for being very sure of it, with the change of the weights."""
 
 
@@ -29,27 +30,42 @@ def strongest(findings: Iterable[Finding]) -> float:
     return max((strength(each) for each in findings), default=0.0)
 
 
-def of_fault(phase: Phase, readings: Sequence[StepReading], reference: Reference) -> Confidence:
-    """How sure it is that the phase is at fault.
+@dataclass(frozen=True)
+class Charge:
+    """What a step's reading holds against a phase."""
+
+    reading: StepReading
+    because: tuple[Because, ...]
+    aspects: tuple[Aspect, ...]
+    """What it rests on."""
+    rests_on_reference: bool = False
+    """Whether it rests on B's rollout and training agreeing with each other."""
+    rests_on_b: bool = False
+    """Whether it rests on B being right where the two runs differ and no third engine tells which is."""
+    unconfirmed: bool = False
+    """Whether scenario 1, which would confirm it, was not run."""
+
+    @property
+    def evidence(self) -> tuple[Finding, ...]:
+        """What differs in the aspects that it rests on."""
+        return self.reading.evidence(self.aspects)
+
+
+def of_fault(charges: Sequence[Charge], reference: Reference) -> Confidence:
+    """How sure it is that a phase is at fault.
 
     Args:
-        phase: that is at_fault.
-        readings: of the steps that show it.
+        charges: against it, in the order of steps.
         reference: what is known of run B.
     """
-    findings = [finding for each in readings for finding in each.evidence]
+    findings = [finding for each in charges for finding in each.evidence]
     quantities = {each.quantity for each in findings if each.aspect in LOG_PROBS}
     if quantities == {BY_ROWS} and len(quantities) == len({each.quantity for each in findings}):
         return Confidence.LOW
-    strong = len(readings) > 1 or strongest(findings) >= STRONG
-    shown = reference.well_shown or not _rests_on_reference(phase, readings[0])
+    strong = len(charges) > 1 or strongest(findings) >= STRONG
+    first = charges[0]
+    shown = (reference.well_shown or not first.rests_on_reference) and not (first.rests_on_b or first.unconfirmed)
     return (Confidence.LOW, Confidence.MEDIUM, Confidence.HIGH)[strong + shown]
-
-
-def _rests_on_reference(phase: Phase, reading: StepReading) -> bool:
-    if phase is Phase.TRAINING_FORWARD:
-        return Because.ROLLOUT_AGREES_WITH_B not in reading.training_because
-    return phase is Phase.ROLLOUT and reading.needs_reference
 
 
 def missing_essentials(steps: Sequence[StepComparison], rollout: bool = True) -> tuple[Aspect, ...]:
@@ -86,6 +102,8 @@ BY_PHASE = {
     Phase.TRAINING_FORWARD: (Next.COLLECT_ACTOR_FORWARD, Next.DECODE_WORST_ROWS),
     Phase.TRAINING_UPDATE: (Next.COLLECT_ACTOR_UPDATE, Next.CHECK_OPTIMISER),
     Phase.BOTH: (Next.COLLECT_ROLLOUT,),
+    Phase.REFERENCE: (Next.CHECK_REFERENCE,),
+    Phase.REWARD_OR_ADVANTAGE: (Next.CHECK_INPUTS,),
     Phase.NO_FAULT: (Next.RUN_LONGER,),
     Phase.INCONCLUSIVE: (),
 }
@@ -94,12 +112,21 @@ BY_RULE = {
     Because.SAMPLING_NOT_AS_CLAIMED: (Next.CHECK_SAMPLING_SETTINGS,),
     Because.WEIGHTS_NOT_IN_ENGINE: (Next.CHECK_WEIGHT_SYNC,),
     Because.RESPONSES_CUT: (Next.CHECK_STOP_TOKENS,),
+    Because.STOP_TOKEN_INSIDE: (Next.CHECK_STOP_TOKENS,),
+    Because.SAMPLES_NOT_INDEPENDENT: (Next.CHECK_SEEDS,),
     Because.ROLLOUT_DIFFERS: (Next.DECODE_WORST_ROWS,),
     Because.FORWARD_DIFFERS: (Next.COLLECT_ACTOR_FORWARD,),
     Because.UPDATE_DIFFERS: (Next.COLLECT_ACTOR_UPDATE,),
     Because.INPUTS_DIFFER: (Next.CHECK_INPUTS,),
     Because.NO_COMMON_ROWS: (Next.CHECK_INPUTS,),
     Because.CANNOT_TELL_WHICH: (Next.GET_CONTROL,),
+    Because.REFERENCE_SHOWN_ONLY_BEFORE: (Next.RUN_SCENARIO_2, Next.GET_LONGER_CONTROL),
+    Because.ENGINES_OF_A_AGREE_AGAINST_B: (Next.RUN_SCENARIO_2, Next.COLLECT_ACTOR_FORWARD),
+    Because.EACH_SIDE_AGREES_WITH_ITSELF: (Next.CHECK_WEIGHTS_AND_CODE, Next.COLLECT_ACTOR_FORWARD),
+    Because.EACH_ROLLOUT_AGREES_WITH_THE_OTHER: (Next.COLLECT_ACTOR_FORWARD,),
+    Because.READINGS_CONTRADICT: (Next.GET_CONTROL, Next.COLLECT_ACTOR_FORWARD),
+    Because.TRAININGS_MAY_SHARE_A_FAULT: (Next.CHECK_REFERENCE, Next.DECODE_WORST_ROWS),
+    Because.CANNOT_TELL_WHICH_TRAINING: (Next.GET_CONTROL, Next.COLLECT_ACTOR_FORWARD),
     Because.REFERENCE_DISAGREES_WITH_ITSELF: (Next.CHECK_REFERENCE,),
     Because.REFERENCE_NOT_FINITE: (Next.CHECK_REFERENCE,),
     Because.REFERENCE_ROLLOUT_AT_FAULT: (Next.CHECK_REFERENCE,),

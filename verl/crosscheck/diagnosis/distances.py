@@ -93,6 +93,8 @@ class Distances:
     """Whether p and q are 0 in every finite token: an engine that computed nothing."""
     values: Mapping[str, float]
     """By quantity, as `findings.Finding` names them."""
+    errors: Mapping[str, float]
+    """Standard errors of some of them, from the scatter over rows: tokens of a row depend on each other."""
     row_sums: Doubles
     """[R] sum of the absolute difference of each row; not finite where a token is not."""
     row_maxima: Doubles
@@ -121,6 +123,7 @@ class Accumulator:
         self._moments = np.zeros(5)
         self._scratch = Scratch()
         self._rows: list[tuple[Doubles, Doubles, Ints]] = []
+        self._scatter: list[tuple[Doubles, Ints]] = []
 
     def add(self, p: SampleColumn, q: SampleColumn, row_tokens: Ints) -> None:
         """Count a block.
@@ -136,11 +139,11 @@ class Accumulator:
         self._tokens += diff.size
         self._rows.append((*_by_row(abs_diff, row_tokens), row_tokens))
         if np.isfinite(total) and max(p.highest, q.highest) <= HIGHEST_LOG_PROB:
-            self._add_finite(p, q, diff, abs_diff, total)
+            self._add_finite(p, q, diff, abs_diff, total, row_tokens)
         else:
-            self._add_some(p.log_prob, q.log_prob)
+            self._add_some(p.log_prob, q.log_prob, row_tokens)
 
-    def _add_some(self, p: Floats, q: Floats) -> None:
+    def _add_some(self, p: Floats, q: Floats, row_tokens: Ints) -> None:
         """Leave out what is no log-prob."""
         fine_p, fine_q = (np.isfinite(each) & (each <= HIGHEST_LOG_PROB) for each in (p, q))
         self._nonfinite[0] += int(p.size - fine_p.sum())
@@ -150,9 +153,13 @@ class Accumulator:
             diff = q[fine] - p[fine]
             abs_diff = np.abs(diff)
             total = float(abs_diff.sum(dtype=np.float64))
-            self._add_finite(SampleColumn(p[fine]), SampleColumn(q[fine]), diff, abs_diff, total)
+            at_row = np.repeat(np.arange(len(row_tokens)), row_tokens)[fine]
+            left = np.bincount(at_row, minlength=len(row_tokens)).astype(np.int64)
+            self._add_finite(SampleColumn(p[fine]), SampleColumn(q[fine]), diff, abs_diff, total, left)
 
-    def _add_finite(self, p: SampleColumn, q: SampleColumn, diff: Floats, abs_diff: Floats, total: float) -> None:
+    def _add_finite(
+        self, p: SampleColumn, q: SampleColumn, diff: Floats, abs_diff: Floats, total: float, row_tokens: Ints
+    ) -> None:
         self._finite += diff.size
         self._nonzero = [self._nonzero[0] or p.zeros < diff.size, self._nonzero[1] or q.zeros < diff.size]
         self._zeros += max(p.zeros, q.zeros)
@@ -160,9 +167,15 @@ class Accumulator:
         if total == 0.0:
             self._moments += (sum_p, sum_q, squares_p, squares_q, squares_p)
             self._exp_abs += diff.size
+            equal = np.zeros((len(SCATTERED), len(row_tokens)))
+            equal[SCATTERED.index("exp_abs_diff_mean")] = row_tokens
+            self._scatter.append((equal, row_tokens))
             return
         self._moments += (sum_p, sum_q, squares_p, squares_q, float(np.dot(p.prob, q.prob)))
         largest, signed = float(abs_diff.max()), float(diff.sum())
+        by_row = _RowSums(row_tokens)
+        sums = {"logprob_abs_diff_mean": by_row(abs_diff)}
+        signed_by_row = by_row(diff)
         self._abs += total
         self._max = max(self._max, largest)
         self._signed += signed
@@ -170,13 +183,20 @@ class Accumulator:
             self._beyond_2 += int(np.count_nonzero(abs_diff > LN_2))
         np.subtract(p.prob, q.prob, out=abs_diff)
         self._prob_abs += float(np.abs(abs_diff, out=abs_diff).sum())
+        sums["prob_abs_diff_mean"] = by_row(abs_diff)
+        np.square(abs_diff, out=abs_diff)
+        sums["pearson"] = by_row(abs_diff)
         if largest > MAX_LOG_RATIO:
             np.clip(diff, -MAX_LOG_RATIO, MAX_LOG_RATIO, out=diff)
             signed = float(diff.sum(dtype=np.float64))
+            signed_by_row = by_row(diff)
         ratio = self._ratio(p, q, diff, largest)
         self._k3 += float(ratio.sum()) - diff.size - signed
+        sums["k3"] = by_row(ratio) - row_tokens - signed_by_row
         np.reciprocal(ratio, out=abs_diff)
         self._exp_abs += float(np.maximum(ratio, abs_diff, out=ratio).sum())
+        sums["exp_abs_diff_mean"] = by_row(ratio)
+        self._scatter.append((np.stack([sums[name] for name in SCATTERED]), row_tokens))
 
     def _ratio(self, p: SampleColumn, q: SampleColumn, diff: Floats, largest: float) -> Floats:
         """exp(diff); by division where probabilities are large enough, since that is quicker."""
@@ -197,6 +217,7 @@ class Accumulator:
             nonfinite=(self._nonfinite[0], self._nonfinite[1]),
             all_zero=(not self._nonzero[0], not self._nonzero[1]),
             values=self._values(),
+            errors=self._errors(),
             row_sums=row_sums,
             row_maxima=row_maxima,
             row_tokens=row_tokens,
@@ -220,6 +241,25 @@ class Accumulator:
             **self._correlation(),
         }
 
+    def _errors(self) -> dict[str, float]:
+        """Of the ratio of two sums over rows: the root of the sum of (own sum - mean * own tokens) ** 2, by tokens.
+
+        With little noise, 1 less the correlation is the mean squared difference by twice the variance, and its error is
+        that of the mean.
+        """
+        n = self._finite
+        if not n or not self._scatter:
+            return {}
+        sums = np.concatenate([each for each, _ in self._scatter], axis=1)
+        counts = np.concatenate([each for _, each in self._scatter])
+        residuals = sums - sums.sum(axis=1, keepdims=True) / n * counts
+        found = dict(zip(SCATTERED, np.sqrt(np.square(residuals).sum(axis=1)) / n, strict=True))
+        errors = {name: float(value) for name, value in found.items()}
+        spread = self._correlation()["prob_spread"]
+        errors["pearson"] = errors["pearson"] / (2 * spread**2) if spread else 0.0
+        errors["ratio_beyond_2_share"] = float(np.sqrt(self._beyond_2)) / n
+        return errors
+
     def _correlation(self) -> dict[str, float]:
         """Pearson's, and the smaller standard deviation of the probabilities; no correlation if that is next to 0."""
         mean_p, mean_q, squares_p, squares_q, products = self._moments / self._finite
@@ -229,6 +269,72 @@ class Accumulator:
             return {"prob_spread": 0.0}
         correlation = (products - mean_p * mean_q) / np.sqrt(variance_p * variance_q)
         return {"prob_spread": spread, "pearson": float(np.clip(correlation, -1.0, 1.0))}
+
+
+SCATTERED = ("logprob_abs_diff_mean", "prob_abs_diff_mean", "pearson", "k3", "exp_abs_diff_mean")
+"""Quantities that are means over tokens; of the correlation, the mean squared difference of the probabilities."""
+
+
+class _RowSums:
+    """Sums over the tokens of each row.
+
+    Args:
+        row_tokens: [R] how many there are.
+    """
+
+    def __init__(self, row_tokens: Ints) -> None:
+        self._rows = len(row_tokens)
+        self._full = row_tokens > 0
+        self._starts = np.concatenate(([0], np.cumsum(row_tokens[self._full])[:-1])).astype(np.int64)
+
+    def __call__(self, values: Floats) -> Doubles:
+        """[R] of values [N], row after row; 0 in rows without tokens, which `reduceat` would get wrong."""
+        totals = np.zeros(self._rows)
+        if values.size:
+            totals[self._full] = np.add.reduceat(values, self._starts)
+        return totals
+
+
+class Position:
+    """Where one engine lies on the line between two others, from one block of rows after the other.
+
+    With d the difference of the second from the first and e that of the engine in question from the first, the position
+    is sum(d * e) / sum(d * d): 0 if e is noise beside d, 1 if e is d and noise. Tokens of a row depend on each
+    other, so its standard error is the root of the sum over rows of (sum over tokens of d * (e - position * d)) ** 2,
+    divided by sum(d * d).
+    """
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[Doubles, Doubles]] = []
+
+    def add(self, first: Floats, second: Floats, third: Floats, row_tokens: Ints) -> None:
+        """Count a block.
+
+        Args:
+            first, second, third: log-probs of the same tokens [N], row after row; the third is the engine in question.
+            row_tokens: how many of them are each row's; sums to N.
+        """
+        if np.array_equal(first, second):
+            return
+        with np.errstate(invalid="ignore", over="ignore"):
+            d, e = second.astype(np.float64) - first, third.astype(np.float64) - first
+        fine = np.isfinite(d) & np.isfinite(e)
+        d, e = (np.clip(np.where(fine, each, 0.0), -MAX_LOG_RATIO, MAX_LOG_RATIO) for each in (d, e))
+        at_row = np.repeat(np.arange(len(row_tokens)), row_tokens)
+        squares, products = (np.bincount(at_row, each, minlength=len(row_tokens)) for each in (d * d, d * e))
+        self._rows.append((squares.astype(np.float64), products.astype(np.float64)))
+
+    def result(self) -> tuple[float, float] | None:
+        """Position and its standard error; None where the two others are equal."""
+        if not self._rows:
+            return None
+        squares, products = (np.concatenate(column) for column in zip(*self._rows, strict=True))
+        total = float(squares.sum())
+        if total <= 0.0:
+            return None
+        position = float(products.sum()) / total
+        residuals = products - position * squares
+        return position, float(np.sqrt(np.dot(residuals, residuals))) / total
 
 
 def distances(blocks: Iterable[TokenBlock]) -> Distances:

@@ -36,6 +36,8 @@ class Aspect(str, Enum):
     """Whether the rollout engine holds the weights that it was sent."""
     ENDING = "ending"
     """Whether responses end at a stop token or at the length limit."""
+    INDEPENDENCE = "independence"
+    """Whether responses to one prompt were sampled independently of each other."""
     UPDATE = "update"
     """What the update did: gradient norm, losses, change of the weights."""
     OUTCOME = "outcome"
@@ -66,6 +68,8 @@ class Finding:
     """False for a correlation, where values below the limit differ."""
     reason: Reason | None = None
     """If missing: why, and what to set. If different: where, such as the tensor or the number of rows."""
+    error: float | None = None
+    """Standard error of the value, from its scatter over rows; None where it is exact or not known."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +112,11 @@ class Phase(str, Enum):
     TRAINING_FORWARD = "training_forward"
     TRAINING_UPDATE = "training_update"
     BOTH = "both"
+    """Rollout and training."""
+    REFERENCE = "reference"
+    """Run B, which was taken for healthy, is at fault."""
+    REWARD_OR_ADVANTAGE = "reward_or_advantage"
+    """What the trainer does between rollout and update is at fault, in either run."""
     INCONCLUSIVE = "inconclusive"
 
 

@@ -49,6 +49,7 @@ class FindingRecord(msgspec.Struct, frozen=True):
     reason: str = ""
     reason_code: str | None = None
     reason_params: dict[str, Any] = msgspec.field(default_factory=dict)
+    error: Number | None = None
 
 
 class WorstRowRecord(msgspec.Struct, frozen=True):
@@ -180,7 +181,9 @@ def _finding(found: FindingRecord) -> Finding:
     coded = None if found.reason_code is None else {"code": found.reason_code, "params": found.reason_params}
     reason = _coded(found.reason, coded) if found.reason or coded else None
     quantity = current_name(found.quantity)
-    return Finding(found.aspect, quantity, found.state, found.value, found.limit, found.above_is_bad, reason)
+    return Finding(
+        found.aspect, quantity, found.state, found.value, found.limit, found.above_is_bad, reason, found.error
+    )
 
 
 def _coded(text: str, coded: Mapping[str, Any] | None) -> Reason:
@@ -245,9 +248,9 @@ def _with_old_words(details: Mapping[str, Any]) -> dict[str, Any]:
 def _finding_record(found: Finding) -> FindingRecord:
     known = (found.aspect, found.quantity, found.state, found.value, found.limit, found.above_is_bad)
     if found.reason is None:
-        return FindingRecord(*known)
+        return FindingRecord(*known, error=found.error)
     coded = _code(found.reason)
-    return FindingRecord(*known, str(found.reason), coded["code"], coded["params"])
+    return FindingRecord(*known, str(found.reason), coded["code"], coded["params"], found.error)
 
 
 def _code(reason: Reason) -> dict[str, Any]:

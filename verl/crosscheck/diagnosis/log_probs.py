@@ -4,14 +4,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from verl.crosscheck.diagnosis.align import Alignment, RowSource
 from verl.crosscheck.diagnosis.assess import BY_ROWS, broken, measured, missing
-from verl.crosscheck.diagnosis.distances import Accumulator, Distances
+from verl.crosscheck.diagnosis.distances import Accumulator, Distances, Position
 from verl.crosscheck.diagnosis.findings import Aspect, Finding, WorstRow
 from verl.crosscheck.evidence.step import REF, ROLLOUT, TRAIN
 from verl.crosscheck.reasons import Reason, ReasonCode, because
@@ -59,23 +59,41 @@ def compare_log_probs(rows: Alignment) -> dict[Aspect, Compared]:
     why = {source: rows.why_no_tokens(source) for pair in SOURCES.values() for source in pair}
     found = {aspect: Accumulator() for aspect, (p, q) in SOURCES.items() if not why[p] and not why[q]}
     needed = {source for aspect in found for source in SOURCES[aspect]}
+    position = Position() if {Aspect.FORWARD, Aspect.ROLLOUT_TAKER} <= set(found) else None
     for columns, counts in rows.blocks(needed) if found else ():
         for aspect, accumulator in found.items():
             p, q = SOURCES[aspect]
             accumulator.add(columns[p], columns[q], counts)
-    return {
+        if position is not None:
+            own, other, rollout = (columns[source].log_prob for source in (*SOURCES[Aspect.FORWARD], _ROLLOUT))
+            position.add(other, own, rollout, counts)
+    compared = {
         aspect: _by_tokens(aspect, rows, found[aspect].result())
         if aspect in found
         else _by_rows(aspect, rows, why[p] or why[q] or because(ReasonCode.MASKS_EMPTY))
         for aspect, (p, q) in SOURCES.items()
     }
+    if position is not None and (at := position.result()) is not None:
+        forward = compared[Aspect.FORWARD]
+        lies = [measured(Aspect.FORWARD, name, value) for name, value in zip(POSITION, at, strict=True)]
+        compared[Aspect.FORWARD] = replace(forward, findings=(*forward.findings, *lies))
+    return compared
+
+
+_ROLLOUT = SOURCES[Aspect.ROLLOUT_TAKER][0]
+POSITION = ("rollout_position", "rollout_position_error")
+"""Where the sampler's rollout engine lies between the training engines: 0 with the taker's, 1 with the sampler's."""
 
 
 def _by_tokens(aspect: Aspect, rows: Alignment, found: Distances) -> Compared:
     if reason := _unusable(found, SOURCES[aspect], rows):
         return Compared((missing(aspect, "logprob_abs_diff_mean", reason),))
     findings = [measured(aspect, "tokens", found.tokens)]
-    findings += [measured(aspect, name, found.values[name]) for name in TOKEN_QUANTITIES if name in found.values]
+    findings += [
+        measured(aspect, name, found.values[name], error=found.errors.get(name))
+        for name in TOKEN_QUANTITIES
+        if name in found.values
+    ]
     if any(found.nonfinite):
         findings.append(_nonfinite(aspect, found))
     return Compared(tuple(findings), found.tokens, _worst(aspect, found, rows.row_ids), found.nonfinite)

@@ -1,18 +1,18 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""What one step of one scenario says: the decision table of the diagnosis, for a step.
+"""What one step of one scenario shows by itself. `verdict` puts the steps of both scenarios together.
 
-Both runs hold equal weights at the start of each step, so a step is an experiment of its own. Run B is taken for
-healthy, as far as it agrees with itself.
+Both runs hold equal weights at the start of each step, so a step is an experiment of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from verl.crosscheck.diagnosis.alone import Alone, alone_in, rollout_is_off_too
 from verl.crosscheck.diagnosis.assess import state_of
-from verl.crosscheck.diagnosis.findings import Aspect, Finding, Phase, State, StepComparison
+from verl.crosscheck.diagnosis.findings import Aspect, Finding, State, StepComparison
 from verl.crosscheck.diagnosis.rules import Because
 
 AGREE, DIFFER, MISSING = State.AGREE, State.DIFFER, State.MISSING
@@ -21,199 +21,144 @@ SELF_EVIDENT = {
     Aspect.SAMPLING: Because.SAMPLING_NOT_AS_CLAIMED,
     Aspect.SYNC: Because.WEIGHTS_NOT_IN_ENGINE,
     Aspect.ENDING: Because.RESPONSES_CUT,
+    Aspect.INDEPENDENCE: Because.SAMPLES_NOT_INDEPENDENT,
 }
 """Aspects that show a fault of the sampler's rollout phase without a reference."""
 
-FOLLOWING_INPUTS = ("advantage_rel_diff", "reward_rel_diff_max")
-"""Inputs that are computed from log-probs, if KL is taken into the reward."""
+STOP_INSIDE = "stop_inside_share"
 
-NONFINITE_INPUTS = (Aspect.OUTCOME, Aspect.UPDATE)
+LOG_PROBS = (Aspect.ROLLOUT_TAKER, Aspect.ROLLOUT_SAMPLER, Aspect.FORWARD, Aspect.REFERENCE)
+
+UNMOVED = {"sampler": "sampler_unmoved_tensors", "taker": "taker_unmoved_tensors"}
+"""Counts of tensors that one run alone left as they were."""
 
 
 @dataclass(frozen=True)
 class StepReading:
-    """Which phases of run A one step shows at fault, and why."""
+    """What one step shows."""
 
     scenario: int
     global_step: int
+    alone: Alone
+    """The engine that stands alone."""
+    rollout_off_too: bool = False
+    """Whether the rollout engine differs from both training engines, whatever these do."""
     rollout: tuple[Because, ...] = ()
-    """Why the rollout phase is at fault; empty if it is not."""
-    training: Phase | None = None
-    """`TRAINING_FORWARD` or `TRAINING_UPDATE` if training is at fault."""
-    training_because: tuple[Because, ...] = ()
+    """Why the rollout phase of the run that samples is at fault, by what needs no reference."""
+    update: tuple[Because, ...] = ()
+    """How the updates differ while the forward passes agree; empty if they do not."""
+    update_follows: bool = False
+    """Whether the updates differ and the forward passes do too."""
+    driver: tuple[Because, ...] = ()
+    """What differs of reward and advantage while all that they rest on agrees."""
+    inputs_follow: bool = False
+    """Whether rewards or advantages differ and the forward passes do too, from which they may be computed."""
+    reference_policy: bool = False
+    """Whether the reference policies differ."""
+    not_finite: bool = False
+    """Whether run B has numbers that are not finite: then nothing else of the step counts."""
     doubts: tuple[Because, ...] = ()
     """What differs and shows no phase at fault."""
-    evidence: tuple[Finding, ...] = ()
-    """What differs in the phases at fault, or what the doubts are about if none is."""
-    needs_reference: bool = False
-    """Whether a fault rests on B agreeing with itself."""
+    findings: tuple[Finding, ...] = ()
+    """All that differs."""
 
-
-@dataclass(frozen=True)
-class _Part:
-    """Part of a reading: what is at_fault, or in doubt, by which aspects."""
-
-    because: tuple[Because, ...] = ()
-    aspects: tuple[Aspect, ...] = ()
-    doubts: tuple[Because, ...] = ()
-    training: Phase | None = None
-    needs_reference: bool = False
-
-
-class _Step:
-    """States of a step's aspects."""
-
-    def __init__(self, comparison: StepComparison) -> None:
-        self.comparison = comparison
-        self.states = {each: state_of(comparison.findings, each) for each in Aspect}
-
-    def count(self, *quantities: str) -> float:
-        """Sum of the values of findings about outcomes."""
-        found = self.comparison.findings
-        return sum(each.value or 0.0 for each in found if each.aspect is Aspect.OUTCOME and each.quantity in quantities)
-
-    def differing(self, aspects: Iterable[Aspect]) -> tuple[Finding, ...]:
+    def evidence(self, aspects: Iterable[Aspect]) -> tuple[Finding, ...]:
+        """What differs in some aspects."""
         chosen = set(aspects)
-        return tuple(each for each in self.comparison.findings if each.aspect in chosen and each.state is DIFFER)
-
-    def inputs_follow(self) -> bool:
-        """Whether all inputs that differ are such that a fault of the forward pass changes them."""
-        return all(each.quantity in FOLLOWING_INPUTS for each in self.differing((Aspect.INPUTS,)))
+        return tuple(each for each in self.findings if each.aspect in chosen)
 
 
-def read_step(comparison: StepComparison, scenario: int, healthy: bool | None) -> StepReading:
-    """What a step says.
+def read_step(comparison: StepComparison, scenario: int) -> StepReading:
+    """What a step shows.
 
     Args:
         comparison: of the step, assessed.
         scenario: 1 if run A is the sampler, 2 if it is the taker.
-        healthy: whether rollout and training of B agree with each other; None if it is not known.
     """
-    step = _Step(comparison)
+    findings = tuple(each for each in comparison.findings if each.state is DIFFER)
+    blank = StepReading(scenario, comparison.global_step, Alone.NOT_RUN, findings=findings)
+    states = {each: state_of(comparison.findings, each) for each in Aspect}
     if not comparison.rows:
-        return _read(step, scenario, _Part(doubts=(Because.NO_COMMON_ROWS,), aspects=(Aspect.INPUTS,)))
-    if _reference_not_finite(step, scenario):
-        return _read(step, scenario, _Part(doubts=(Because.REFERENCE_NOT_FINITE,), aspects=NONFINITE_INPUTS))
-    training = _training(step, "sampler" if scenario == 1 else "taker")
-    if scenario == 2:
-        return _read(step, 2, *_scenario_2(step, training))
-    rollout = _self_evident(step)
-    return _read(step, 1, rollout, *_log_probs(step, training, bool(rollout.because), healthy))
-
-
-def _read(step: _Step, scenario: int, *parts: _Part) -> StepReading:
-    """The parts put together; without a fault, the evidence is that of the doubts."""
-    at_fault = [part for part in parts if part.because]
-    aspects = [aspect for part in at_fault or parts for aspect in part.aspects]
-    training = next((part.training for part in at_fault if part.training), None)
-    return StepReading(
-        scenario=scenario,
-        global_step=step.comparison.global_step,
-        rollout=tuple(rule for part in at_fault if not part.training for rule in part.because),
-        training=training,
-        training_because=tuple(rule for part in at_fault if part.training for rule in part.because),
-        doubts=tuple(dict.fromkeys(doubt for part in parts for doubt in part.doubts)),
-        evidence=step.differing(aspects),
-        needs_reference=any(part.needs_reference for part in at_fault),
+        return replace(blank, doubts=(Because.NO_COMMON_ROWS,))
+    counts = _Counts(comparison)
+    if counts.reference_not_finite(scenario):
+        return replace(blank, not_finite=True, doubts=(Because.REFERENCE_NOT_FINITE,))
+    forward = states[Aspect.FORWARD] is DIFFER or states[Aspect.REFERENCE] is DIFFER
+    suspect = "sampler" if scenario == 1 else "taker"
+    inputs = states[Aspect.INPUTS] is DIFFER
+    update = states[Aspect.UPDATE] is DIFFER or counts.of(f"{suspect}_nonfinite_update") > 0
+    driver = () if forward or not inputs else _driver(comparison)
+    doubts = []
+    if inputs and not driver and not (forward and _may_follow(findings)):
+        doubts.append(Because.INPUTS_DIFFER)
+    if update and not inputs and not forward and states[Aspect.FORWARD] is MISSING:
+        doubts.append(Because.FORWARD_UNKNOWN)
+    rests = update and not inputs and not forward and not doubts
+    return replace(
+        blank,
+        alone=alone_in(comparison, scenario),
+        rollout_off_too=rollout_is_off_too(comparison),
+        rollout=_self_evident(comparison, states, counts),
+        update=_update(counts, scenario) if rests else (),
+        update_follows=update and forward,
+        driver=driver,
+        inputs_follow=inputs and forward and _may_follow(findings),
+        reference_policy=states[Aspect.REFERENCE] is DIFFER and states[Aspect.FORWARD] is not DIFFER,
+        doubts=tuple(doubts),
     )
 
 
-def _reference_not_finite(step: _Step, scenario: int) -> bool:
-    """Whether B has numbers that are not finite, and not because A's rollout engine has."""
-    if scenario == 2:
-        return step.count("sampler_nonfinite_rollout", "sampler_nonfinite_train", "sampler_nonfinite_update") > 0
-    by_b = step.count("taker_nonfinite_train", "taker_nonfinite_update")
-    return by_b > 0 and not step.count("sampler_nonfinite_rollout")
+class _Counts:
+    """Counts that a step's findings hold."""
+
+    def __init__(self, comparison: StepComparison) -> None:
+        self._findings = comparison.findings
+
+    def of(self, *quantities: str) -> float:
+        return sum(each.value or 0.0 for each in self._findings if each.quantity in quantities)
+
+    def reference_not_finite(self, scenario: int) -> bool:
+        """Whether B has numbers that are not finite, and not because A's rollout engine has."""
+        if scenario == 2:
+            return self.of("sampler_nonfinite_rollout", "sampler_nonfinite_train", "sampler_nonfinite_update") > 0
+        by_b = self.of("taker_nonfinite_train", "taker_nonfinite_update")
+        return by_b > 0 and not self.of("sampler_nonfinite_rollout")
 
 
-def _self_evident(step: _Step) -> _Part:
+def _self_evident(comparison: StepComparison, states: dict[Aspect, State], counts: _Counts) -> tuple[Because, ...]:
     """What shows a fault of the rollout phase of the sampler whatever its reference does."""
-    aspects = [aspect for aspect in SELF_EVIDENT if step.states[aspect] is DIFFER]
-    because = [SELF_EVIDENT[aspect] for aspect in aspects]
-    if step.count("sampler_nonfinite_rollout") > 0:
-        because.append(Because.ROLLOUT_NOT_FINITE)
-    if because and step.states[Aspect.ROLLOUT_TAKER] is DIFFER:
-        aspects.append(Aspect.ROLLOUT_TAKER)
-    return _Part(tuple(because), tuple(aspects))
+    found = [SELF_EVIDENT[aspect] for aspect in SELF_EVIDENT if states[aspect] is DIFFER]
+    ending = {f.quantity for f in comparison.findings if f.aspect is Aspect.ENDING and f.state is DIFFER}
+    if STOP_INSIDE in ending:
+        at = found.index(Because.RESPONSES_CUT)
+        found[at : at + 1] = [Because.STOP_TOKEN_INSIDE, *([Because.RESPONSES_CUT] if len(ending) > 1 else [])]
+    if counts.of("sampler_nonfinite_rollout") > 0:
+        found.append(Because.ROLLOUT_NOT_FINITE)
+    return tuple(found)
 
 
-def _log_probs(step: _Step, training: _Part, rollout: bool, healthy: bool | None) -> tuple[_Part, ...]:
-    """What rollout(A) against both training engines adds to what training alone says.
-
-    Args:
-        step: of scenario 1.
-        training: what both trainings say.
-        rollout: whether the rollout phase is at fault already.
-        healthy: see `read_step`.
-    """
-    by_b, by_a = step.states[Aspect.ROLLOUT_TAKER], step.states[Aspect.ROLLOUT_SAMPLER]
-    if training.training is Phase.TRAINING_FORWARD:
-        if by_b is AGREE:
-            return (_with(training, Because.ROLLOUT_AGREES_WITH_B),)
-        if by_b is DIFFER and by_a is AGREE:
-            return (_with(training, Because.FORWARD_INFERRED),)
-        if by_b is DIFFER and by_a is DIFFER and healthy and not rollout:
-            return training, _rollout_at_fault(Because.ROLLOUT_DIFFERS_FROM_ALL)
-        return (training,)
-    if by_b is not DIFFER or rollout:
-        return (training,)
-    if step.states[Aspect.FORWARD] is MISSING and by_a is AGREE and healthy:
-        inferred = _Part((Because.FORWARD_INFERRED,), (Aspect.ROLLOUT_TAKER,), (), Phase.TRAINING_FORWARD, True)
-        return (inferred,)
-    if healthy:
-        return training, _rollout_at_fault(Because.ROLLOUT_DIFFERS)
-    aspects = (Aspect.ROLLOUT_TAKER, Aspect.ROLLOUT_SAMPLER)
-    doubt = Because.REFERENCE_DISAGREES_WITH_ITSELF if healthy is False else Because.CANNOT_TELL_WHICH
-    return training, _Part(doubts=(doubt,), aspects=aspects)
+def _update(counts: _Counts, scenario: int) -> tuple[Because, ...]:
+    """How the updates differ, and whether that shows which of them is wrong."""
+    of_a, of_b = UNMOVED["sampler" if scenario == 1 else "taker"], UNMOVED["taker" if scenario == 1 else "sampler"]
+    only_a, only_b = counts.of(of_a) > 0, counts.of(of_b) > 0
+    nonfinite = counts.of(f"{'sampler' if scenario == 1 else 'taker'}_nonfinite_update") > 0
+    named = [Because.ONLY_A_LEFT_UNMOVED] * only_a + [Because.ONLY_B_LEFT_UNMOVED] * only_b
+    assumed = [Because.UPDATE_OF_B_TAKEN_AS_RIGHT] * (only_a == only_b and not nonfinite)
+    return (Because.UPDATE_DIFFERS, *named, *assumed)
 
 
-def _rollout_at_fault(because: Because) -> _Part:
-    return _Part((because,), (Aspect.ROLLOUT_TAKER,), needs_reference=True)
+_FROM_LOG_PROBS = ("advantage_rel_diff", "reward_rel_diff_max")
 
 
-def _with(part: _Part, because: Because) -> _Part:
-    return _Part((*part.because, because), part.aspects, part.doubts, part.training, part.needs_reference)
+def _may_follow(findings: Iterable[Finding]) -> bool:
+    """Whether all inputs that differ may be computed from log-probs: KL may be taken into the reward."""
+    return all(each.quantity in _FROM_LOG_PROBS for each in findings if each.aspect is Aspect.INPUTS)
 
 
-def _scenario_2(step: _Step, training: _Part) -> tuple[_Part, ...]:
-    """Run B samples, so what is wrong with its rollout phase is wrong with the reference."""
-    by_a, by_b = step.states[Aspect.ROLLOUT_TAKER], step.states[Aspect.ROLLOUT_SAMPLER]
-    itself = _Part(doubts=(Because.REFERENCE_DISAGREES_WITH_ITSELF,), aspects=(Aspect.ROLLOUT_SAMPLER,))
-    if training.training is Phase.TRAINING_FORWARD:
-        if by_b is AGREE and by_a is DIFFER:
-            return (_with(training, Because.ROLLOUT_AGREES_WITH_B),)
-        if by_b is DIFFER:
-            return (itself,) if by_a is AGREE else (training, itself)
-        return (training,)
-    if by_b is DIFFER:
-        return training, itself
-    aspects = tuple(aspect for aspect in SELF_EVIDENT if step.states[aspect] is DIFFER)
-    if aspects:
-        return training, _Part(doubts=(Because.REFERENCE_ROLLOUT_AT_FAULT,), aspects=aspects)
-    return (training,)
-
-
-def _training(step: _Step, suspect: str) -> _Part:
-    """Which part of A's training the comparison of both trainings shows at fault.
-
-    Args:
-        suspect: `sampler` or `taker`, which A is.
-    """
-    inputs, update = (step.states[aspect] is DIFFER for aspect in (Aspect.INPUTS, Aspect.UPDATE))
-    not_finite = step.count(f"{suspect}_nonfinite_update") > 0
-    update = update or not_finite
-    forward = step.states[Aspect.FORWARD]
-    if forward is DIFFER or step.states[Aspect.REFERENCE] is DIFFER:
-        rule = Because.FORWARD_DIFFERS if forward is DIFFER else Because.REFERENCE_POLICY_DIFFERS
-        follows = inputs and step.inputs_follow()
-        because = [rule, *[Because.INPUTS_FOLLOW] * follows, *[Because.UPDATE_FOLLOWS] * update]
-        doubts = (Because.INPUTS_DIFFER,) if inputs and not follows else ()
-        return _Part(tuple(because), (Aspect.FORWARD, Aspect.REFERENCE), doubts, Phase.TRAINING_FORWARD)
-    if inputs:
-        return _Part(doubts=(Because.INPUTS_DIFFER,), aspects=(Aspect.INPUTS, Aspect.UPDATE))
-    if update and forward is MISSING:
-        return _Part(doubts=(Because.FORWARD_UNKNOWN,), aspects=(Aspect.UPDATE,))
-    if update:
-        aspects = (Aspect.UPDATE, Aspect.OUTCOME) if not_finite else (Aspect.UPDATE,)
-        return _Part((Because.UPDATE_DIFFERS,), aspects, (), Phase.TRAINING_UPDATE)
-    return _Part()
+def _driver(comparison: StepComparison) -> tuple[Because, ...]:
+    """Reward or advantage, if these alone differ and no critic is between them."""
+    differing = [f.quantity for f in comparison.findings if f.aspect is Aspect.INPUTS and f.state is DIFFER]
+    critic = any(each.quantity == "critic_update" for each in comparison.findings)
+    if "reward_rel_diff_max" in differing and set(differing) <= set(_FROM_LOG_PROBS):
+        return (Because.REWARDS_DIFFER,)
+    return (Because.ADVANTAGES_DIFFER,) if differing == ["advantage_rel_diff"] and not critic else ()

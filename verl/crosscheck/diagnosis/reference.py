@@ -13,6 +13,7 @@ and rollout(A) against train(B) shows nothing about A.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -41,12 +42,14 @@ def floors(control: Sequence[StepComparison]) -> Floors:
     }
 
 
-def with_control(limits: Thresholds, control: Sequence[StepComparison]) -> Thresholds:
+def with_control(limits: Thresholds, control: Sequence[StepComparison], *, alike: bool = True) -> Thresholds:
     """The limits that follow from a control.
 
     Args:
         limits: of the profile that fits.
         control: comparisons of two healthy runs, B as sampler and B as taker; empty leaves the limits as they are.
+        alike: whether devices, engine and number formats of all runs are those of the control. Otherwise its noise is
+            not A's, and no limit is lowered.
     """
     if not control:
         return limits
@@ -58,7 +61,8 @@ def with_control(limits: Thresholds, control: Sequence[StepComparison]) -> Thres
         base = limits.of(Aspect(aspect), quantity)
         if base is not None and (floor > 0 or Aspect(aspect) is not Aspect.UPDATE):
             width = _excess(quantity, base)
-            bounded = min(max(factor * floor, numbers.CONTROL_SHRINK * width), factor * numbers.CONTROL_CEILING * width)
+            least = numbers.CONTROL_SHRINK if alike else 1.0
+            bounded = min(max(factor * floor, least * width), factor * numbers.CONTROL_CEILING * width)
             found[key] = _value(quantity, bounded)
     own = MappingProxyType({**limits.own, **found})
     return replace(limits, name=f"{limits.name}+control", own=own, control_steps=steps)
@@ -149,16 +153,22 @@ MAX_DIFFERING = 0.1
 
 @dataclass(frozen=True)
 class Reference:
-    """What is known of run B."""
+    """What is known of run B, and for which steps."""
 
     healthy: bool | None
     """Whether its rollout agrees with its training; None if that is not known."""
     because: Because | None = None
     """How it is known."""
+    until: float = math.inf
+    """The last step for which it is known: what was healthy then may be at fault later."""
     reproducible: bool = True
     """False if the trainings of two healthy runs do not agree with each other."""
     where: tuple[str, ...] = ()
     """Quantities in which the control is beyond noise, as `aspect/quantity`."""
+
+    def shown(self, global_step: int) -> bool:
+        """Whether B is known to agree with itself in a step."""
+        return bool(self.healthy) and global_step <= self.until
 
     @property
     def well_shown(self) -> bool:
@@ -171,7 +181,11 @@ ITSELF = Because.REFERENCE_DISAGREES_WITH_ITSELF
 
 
 def reference_of(
-    control: Sequence[StepComparison], scenario_2: Sequence[StepComparison], limits: Thresholds
+    control: Sequence[StepComparison],
+    scenario_2: Sequence[StepComparison],
+    limits: Thresholds,
+    *,
+    control_alike: bool = True,
 ) -> tuple[Reference, Thresholds]:
     """What control and scenario 2 say of run B, and the limits to use.
 
@@ -179,19 +193,30 @@ def reference_of(
         control: steps of B against B.
         scenario_2: steps in which B sampled and A trained on it.
         limits: of the profile. A control that is beyond noise does not replace them.
+        control_alike: see `with_control`.
     """
     if control:
         rollout = beyond_noise(limits, control, (Aspect.ROLLOUT_TAKER, Aspect.ROLLOUT_SAMPLER))
         training = beyond_noise(limits, control, (Aspect.FORWARD, Aspect.UPDATE))
         if rollout or training:
-            return Reference(False, ITSELF, not training, (*rollout, *training)), limits
-        limits = with_control(limits, control)
+            where = (*rollout, *training)
+            return Reference(False, ITSELF, reproducible=not training, where=where), limits
+        limits = with_control(limits, control, alike=control_alike)
         if any(each.value is not None for c in control for each in c.findings if each.aspect in LOG_PROBS[:2]):
-            return Reference(True, Because.REFERENCE_SHOWN_BY_CONTROL), limits
-    healthy = _mostly([state_of(reassess(each, limits).findings, Aspect.ROLLOUT_SAMPLER) for each in scenario_2])
-    if healthy is None:
+            until = max(each.global_step for each in control)
+            return Reference(True, Because.REFERENCE_SHOWN_BY_CONTROL, until), limits
+    assessed = [reassess(each, limits) for each in scenario_2]
+    known = [
+        (each.global_step, state)
+        for each in assessed
+        if (state := state_of(each.findings, Aspect.ROLLOUT_SAMPLER)) is not State.MISSING
+    ]
+    if not known:
         return Reference(None), limits
-    return Reference(healthy, Because.REFERENCE_SHOWN_BY_SCENARIO_2 if healthy else ITSELF), limits
+    if sum(state is State.DIFFER for _, state in known) > MAX_DIFFERING * len(known):
+        return Reference(False, ITSELF), limits
+    until = max(step for step, state in known if state is State.AGREE)
+    return Reference(True, Because.REFERENCE_SHOWN_BY_SCENARIO_2, until), limits
 
 
 def limits_beside_other_steps(scenario_1: Sequence[StepComparison], limits: Thresholds) -> Thresholds:
@@ -208,24 +233,19 @@ def limits_beside_other_steps(scenario_1: Sequence[StepComparison], limits: Thre
     return raised_to_noise(limits, agreeing, Aspect.ROLLOUT_TAKER)
 
 
-def _mostly(states: Sequence[State]) -> bool | None:
-    """Whether nearly all of the known states agree; None if none is known."""
-    known = [state for state in states if state is not State.MISSING]
-    differing = sum(state is State.DIFFER for state in known)
-    return differing <= MAX_DIFFERING * len(known) if known else None
-
-
 def from_other_steps(scenario_1: Sequence[StepComparison]) -> Reference:
-    """What the pair itself shows: rollout(A) agrees with train(B) in every step before it first does not, or in half of
-    all steps, so the two can agree.
+    """What the pair itself shows: rollout(A) agrees with train(B) in the first step or in half of all steps, so the
+    two can agree. That is known up to the last step in which they do.
 
     Args:
         scenario_1: assessed, in the order of steps.
     """
-    states = [state_of(each.findings, Aspect.ROLLOUT_TAKER) for each in scenario_1]
-    known = [state for state in states if state is not State.MISSING]
-    agreeing = sum(state is State.AGREE for state in known)
-    starts_later = bool(known) and known[0] is State.AGREE
-    if starts_later or (agreeing and 2 * agreeing >= len(known)):
-        return Reference(True, Because.REFERENCE_SHOWN_BY_OTHER_STEPS)
+    known = [
+        (each.global_step, state)
+        for each in scenario_1
+        if (state := state_of(each.findings, Aspect.ROLLOUT_TAKER)) is not State.MISSING
+    ]
+    agreeing = [step for step, state in known if state is State.AGREE]
+    if agreeing and (known[0][1] is State.AGREE or 2 * len(agreeing) >= len(known)):
+        return Reference(True, Because.REFERENCE_SHOWN_BY_OTHER_STEPS, max(agreeing))
     return Reference(None)

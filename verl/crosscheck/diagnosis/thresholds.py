@@ -82,6 +82,12 @@ class Thresholds:
     unfinished_share: float = _fixed(
         0.01, "share of responses without a stop token below the length limit; aborted requests are rarer", _BENCH
     )
+    stop_inside_share: float = _fixed(0, "an engine ends a response at its stop token; " + _EXACT, "definition")
+    equal_responses_nats: float = _fixed(
+        12.0, "independent samples exceed it with a chance of exp(-12), pooled over steps too", "Ville's inequality"
+    )
+    sampler_unmoved_tensors: float = _fixed(0, "a gradient that is not 0 moves a tensor; " + _EXACT, "definition")
+    taker_unmoved_tensors: float = _fixed(0, "as sampler_unmoved_tensors", "definition")
     lr_rel_diff: float = _fixed(1e-6, "both runs follow one schedule, computed in float64", "definition")
     sampler_nonfinite_rollout: float = _fixed(0, _EXACT, "definition")
     sampler_nonfinite_train: float = _fixed(0, _EXACT, "definition")
@@ -118,6 +124,9 @@ LIMIT_NAMES = tuple(each.name for each in fields(Thresholds) if "reason" in each
 """What a file of limits may set, besides `aspect/quantity` of these."""
 
 _ALIASES = {
+    "equal_first_tokens_nats": "equal_responses_nats",
+    "change_rel_diff_kind_max": "change_rel_diff_max",
+    "change_rel_diff_layer_max": "change_rel_diff_max",
     "nll_minus_entropy_train_mean": "nll_minus_entropy_mean",
     "nll_minus_entropy_train_z": "nll_minus_entropy_z",
     **{f"{name}_rel_diff": "loss_rel_diff" for name in ("pg_loss", "kl_loss", "entropy_loss", "entropy")},
@@ -143,6 +152,10 @@ def current_name(quantity: str) -> str:
 BELOW_IS_BAD = frozenset({"pearson"})
 """Quantities of which small values are bad."""
 
+ERRORS = 3.0
+"""Standard errors by which a mean over tokens must be beyond its limit. One token far out carries a mean of few tokens,
+and its standard error too: with 4 and 16 responses and 2 % of the tokens 20 times as noisy, half of all healthy pairs
+were beyond a limit of k3 (simulated)."""
 MIN_TOKENS = 16
 """Fewer response tokens than this say nothing about a mean."""
 MIN_RATIO_TOKENS = 3
@@ -151,12 +164,23 @@ MIN_UNFINISHED_ROWS = 2
 """Nor is a share of responses."""
 MIN_PROB_SPREAD = 0.05
 """Standard deviation of the probabilities below which their correlation tells of rounding alone."""
+POSITION_NEAR, POSITION_ERRORS = 0.35, 3.0
+"""Where training engines differ by d, the rollout engine's difference from the first is c * d and noise of its own. It
+lies with the first if |c| and three standard errors are below 0.35, with the second if |c - 1| is; between the two it
+lies with neither. Noise that it shares with one engine moves c by less than that while d is three times the noise."""
 RARE_TOKENS = 8.0
 """Unseen rare tokens that the variance of the sampling test allows for. With that a token that should have come up
 `m` times and did not gives m / sqrt(8) standard errors, so 4.5 of them have a chance of exp(-12.7)."""
 TENSOR_WEIGHT = 2e-3
 """Share of the squared change from which a tensor is judged alone. Below are biases whose true gradient is 0 (that of
 keys in attention): Adam makes noise of full size of it."""
+
+POOLED_CHANCE = 6e-6
+"""Chance that a healthy pair ever leaves the bound of a test that is carried on over steps: exp(-12)."""
+UNMOVED, UNMOVED_EXPERTS = 1e-4, 0.02
+"""Share of the squared change from which tensors that one run alone left as they were count; of a mixture's experts the
+second. One expert of 128 in 48 layers has a share of 5e-5 in each of its tensors, and rounding in the router may send
+its only token elsewhere."""
 
 CONTROL_FACTOR, CONTROL_FACTOR_SHORT, CONTROL_ENOUGH = 1.5, 2.0, 8
 """A limit is the control's floor times the first, or times the second below that many steps."""

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,7 +16,7 @@ from verl.crosscheck.agreement.batch_split import BatchSplit, why_other_advantag
 from verl.crosscheck.diagnosis.align import Alignment
 from verl.crosscheck.diagnosis.assess import broken, measured, missing
 from verl.crosscheck.diagnosis.findings import Aspect, Finding
-from verl.crosscheck.diagnosis.thresholds import TENSOR_WEIGHT
+from verl.crosscheck.diagnosis.thresholds import TENSOR_WEIGHT, UNMOVED, UNMOVED_EXPERTS
 from verl.crosscheck.evidence.step import StepEvidence, TensorChange
 from verl.crosscheck.reasons import Reason, ReasonCode, because
 from verl.crosscheck.text import listed
@@ -140,7 +141,7 @@ def update_findings(rows: Alignment) -> list[Finding]:
             found.append(_relative(quantity, name, own[name], other[name], floor))
         elif name in own or name in other or name == "actor/grad_norm":
             found.append(missing(Aspect.UPDATE, quantity, _without_metric(rows, name)))
-    return found + change_findings(rows.sides[0], rows.sides[1]) + _state_findings(rows)
+    return found + change_findings(rows.sides[0], rows.sides[1]) + _state_findings(rows) + _critic_findings(rows)
 
 
 def _without_metric(rows: Alignment, name: str) -> Reason:
@@ -155,6 +156,13 @@ def _state_findings(rows: Alignment) -> list[Finding]:
     if not any(side.sampling.get("ckpt_format") == "portable" for side in rows.sides):
         return []
     return [missing(Aspect.UPDATE, "optimiser_state", because(ReasonCode.OWN_OPTIMISER_STATE))]
+
+
+def _critic_findings(rows: Alignment) -> list[Finding]:
+    """That the critic's own update is not compared, where there is one."""
+    if not any(side.sampling.get("critic") for side in rows.sides):
+        return []
+    return [missing(Aspect.UPDATE, "critic_update", because(ReasonCode.CRITIC_NOT_COMPARED))]
 
 
 def _split(rows: Alignment, why: Callable[[BatchSplit, BatchSplit], Reason | None]) -> Reason | None:
@@ -200,7 +208,8 @@ def _relative(quantity: str, name: str, own: float, other: float, floor: float) 
 
 
 def change_findings(sampler: StepEvidence, taker: StepEvidence) -> list[Finding]:
-    """Change of all weights, and of the tensor that is furthest apart."""
+    """Change of all weights; of the tensor, the kind of tensor and the layer that are furthest apart; and how many
+    tensors one run alone left as they were."""
     changes = {name: parts for name, (_, parts) in _changes(sampler, taker).items()}
     if not changes:
         reason = sampler.missing.get("changes") or taker.missing.get("changes")
@@ -214,11 +223,69 @@ def change_findings(sampler: StepEvidence, taker: StepEvidence) -> list[Finding]
         return [missing(Aspect.UPDATE, "change_rel_diff", because(ReasonCode.NO_WEIGHT_MOVED))]
     base = float(np.sqrt(np.dot(numbers[:, 0], numbers[:, 0])))
     found = [measured(Aspect.UPDATE, "change_rel_diff", _ratio(apart, base))]
-    weighty = {n: p for n, p in changes.items() if max(p) ** 2 > TENSOR_WEIGHT * size**2}
-    if weighty:
-        worst = max(weighty, key=lambda name: _ratio(weighty[name][1], weighty[name][0]))
-        value = _ratio(weighty[worst][1], weighty[worst][0])
-        found.append(measured(Aspect.UPDATE, "change_rel_diff_max", value, because(ReasonCode.NAME, name=worst)))
+    for quantity, groups in (
+        ("change_rel_diff_max", changes),
+        ("change_rel_diff_kind_max", _grouped(changes, kind_of)),
+        ("change_rel_diff_layer_max", _grouped(changes, layer_of)),
+    ):
+        weighty = {name: parts for name, parts in groups.items() if max(parts) ** 2 > TENSOR_WEIGHT * size**2}
+        if weighty:
+            worst = max(weighty, key=lambda name: _ratio(weighty[name][1], weighty[name][0]))
+            value = _ratio(weighty[worst][1], weighty[worst][0])
+            found.append(measured(Aspect.UPDATE, quantity, value, because(ReasonCode.NAME, name=worst)))
+    return found + _unmoved_findings(sampler, changes)
+
+
+_NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
+"""A part of a tensor's name that counts layers or experts."""
+
+
+def kind_of(name: str) -> str:
+    """The name of a tensor with `*` for the number of its layer and expert: `layers.*.self_attn.q_proj.weight`."""
+    return _NUMBER.sub("*", name)
+
+
+def layer_of(name: str) -> str:
+    """The name of a tensor up to the number of its layer: `model.layers.3`; all of the name without one."""
+    found = _NUMBER.search(name)
+    return name if found is None else name[: found.end()]
+
+
+def _grouped(
+    changes: Mapping[str, tuple[float, float]], group_of: Callable[[str], str]
+) -> dict[str, tuple[float, float]]:
+    """Norms of the other run's change and of the difference, of all tensors of a group together."""
+    squares: dict[str, npt.NDArray[np.float64]] = {}
+    for name, parts in changes.items():
+        squares[group_of(name)] = squares.get(group_of(name), np.zeros(2)) + np.square(parts)
+    return {group: (math.sqrt(sums[0]), math.sqrt(sums[1])) for group, sums in squares.items()}
+
+
+def _unmoved_findings(sampler: StepEvidence, changes: Mapping[str, tuple[float, float]]) -> list[Finding]:
+    """How many tensors one run left exactly as they were and the other moved.
+
+    Few tensors that hardly move do not count: rounding may keep all of a tensor in 16 bits where it is, and an expert
+    that one token reaches may get none in the other run.
+    """
+    own = {name: sampler.changes[name].own for name in changes}
+    total = max(sum(value**2 for value in own.values()), sum(other**2 for other, _ in changes.values()))
+    found = []
+    for side in ("sampler", "taker"):
+        alone = {
+            name: max(own[name], other) ** 2
+            for name, (other, _) in changes.items()
+            if (own[name] if side == "sampler" else other) == 0.0 < (other if side == "sampler" else own[name])
+        }
+        experts = {name: square for name, square in alone.items() if ".experts." in name}
+        others = sum(alone.values()) - sum(experts.values())
+        counted = [
+            name
+            for name in alone
+            if (sum(experts.values()) > UNMOVED_EXPERTS * total if name in experts else others > UNMOVED * total)
+        ]
+        kinds = sorted({kind_of(name) for name in counted})
+        which = because(ReasonCode.OF_TENSORS, count=len(changes), names=listed(kinds)) if counted else None
+        found.append(measured(Aspect.UPDATE, f"{side}_unmoved_tensors", len(counted), which))
     return found
 
 

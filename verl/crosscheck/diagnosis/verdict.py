@@ -2,16 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """From comparisons of steps to a verdict: pure, so the same comparisons always give the same verdict.
 
-Run A is the suspect, B the healthy one. In scenario 1 A is the sampler (mode `ckpt`), in scenario 2 the taker.
+Run A is the suspect, B is taken for healthy, as far as the engines do not show otherwise (`alone`). In scenario 1 A is
+the sampler (mode `ckpt`), in scenario 2 the taker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
+from verl.crosscheck.diagnosis.alone import Alone, conclude, summary
 from verl.crosscheck.diagnosis.assess import reassess
 from verl.crosscheck.diagnosis.collapse import judge_outcomes
 from verl.crosscheck.diagnosis.conclusions import (
+    Charge,
     missing_essentials,
     next_actions,
     not_compared,
@@ -19,8 +23,17 @@ from verl.crosscheck.diagnosis.conclusions import (
     of_no_fault,
     strongest,
 )
-from verl.crosscheck.diagnosis.findings import Confidence, Phase, StepComparison, Verdict, VerdictEvidence
-from verl.crosscheck.diagnosis.reading import StepReading, read_step
+from verl.crosscheck.diagnosis.findings import (
+    Aspect,
+    Confidence,
+    Finding,
+    Phase,
+    StepComparison,
+    Verdict,
+    VerdictEvidence,
+)
+from verl.crosscheck.diagnosis.pooling import pooled
+from verl.crosscheck.diagnosis.reading import LOG_PROBS, SELF_EVIDENT, StepReading, read_step
 from verl.crosscheck.diagnosis.reference import (
     ASSUMED,
     Reference,
@@ -34,6 +47,8 @@ from verl.crosscheck.diagnosis.thresholds import Thresholds
 MAX_EVIDENCE = 12
 
 ROLLOUT, FORWARD, UPDATE = Phase.ROLLOUT, Phase.TRAINING_FORWARD, Phase.TRAINING_UPDATE
+OF_A = (ROLLOUT, FORWARD, UPDATE)
+FORWARD_ASPECTS = (Aspect.FORWARD, Aspect.REFERENCE)
 
 
 def judge(
@@ -42,6 +57,7 @@ def judge(
     scenario_2: Sequence[StepComparison] = (),
     control: Sequence[StepComparison] = (),
     limits: Thresholds,
+    control_alike: bool = True,
 ) -> Verdict:
     """Which phase of run A is at fault, since when, and how sure.
 
@@ -50,18 +66,15 @@ def judge(
         scenario_2: steps in which B sampled.
         control: steps of two healthy runs, B against B. Their noise replaces limits, see `reference.with_control`.
         limits: what everything is assessed with anew.
+        control_alike: whether devices, engine and number formats of A are those of the control.
     """
-    reference, limits = reference_of(control, scenario_2, limits)
+    reference, limits = reference_of(control, scenario_2, limits, control_alike=control_alike)
     steps_1, steps_2 = (_assessed(each, limits) for each in (scenario_1, scenario_2))
     if reference.healthy is None:
         reference = from_other_steps(steps_1)
         if reference.healthy:
             steps_1 = _assessed(steps_1, limits_beside_other_steps(steps_1, limits))
-    readings = [
-        *(read_step(each, 1, reference.healthy) for each in steps_1),
-        *(read_step(each, 2, reference.healthy) for each in steps_2),
-    ]
-    return _verdict(steps_1, steps_2, readings, reference, limits)
+    return _verdict(steps_1, steps_2, reference, limits)
 
 
 def judge_step(comparison: StepComparison, healthy_reference: bool, limits: Thresholds, scenario: int = 1) -> Verdict:
@@ -76,41 +89,168 @@ def judge_step(comparison: StepComparison, healthy_reference: bool, limits: Thre
     """
     steps = _assessed((comparison,), limits)
     reference = ASSUMED if healthy_reference else Reference(None)
-    readings = [read_step(each, scenario, reference.healthy) for each in steps]
-    pair = (steps, []) if scenario == 1 else ([], steps)
-    return _verdict(*pair, readings, reference, limits)
+    return _verdict(*((steps, []) if scenario == 1 else ([], steps)), reference, limits)
 
 
 def _assessed(comparisons: Sequence[StepComparison], limits: Thresholds) -> list[StepComparison]:
     return sorted((reassess(each, limits) for each in comparisons), key=lambda each: each.global_step)
 
 
+@dataclass(frozen=True)
+class _Judged:
+    """What a step's reading amounts to, beside the other scenario."""
+
+    reading: StepReading
+    charges: Mapping[Phase, Charge]
+    doubts: tuple[Because, ...]
+    doubtful: tuple[Finding, ...]
+    """What the doubts are about."""
+
+
+class _Court:
+    """Judges the readings of both scenarios, each beside what the other scenario shows.
+
+    Args:
+        readings: of all steps.
+        reference: what is known of run B.
+    """
+
+    def __init__(self, readings: Sequence[StepReading], reference: Reference) -> None:
+        self._reference = reference
+        self._summaries = {n: summary([each.alone for each in readings if each.scenario == n]) for n in (1, 2)}
+
+    def judged(self, reading: StepReading) -> _Judged:
+        charges: dict[Phase, Charge] = {}
+        doubts = list(reading.doubts)
+        if reading.rollout:
+            aspects = (*SELF_EVIDENT, Aspect.ROLLOUT_TAKER) if reading.scenario == 1 else tuple(SELF_EVIDENT)
+            if reading.scenario == 1:
+                charges[ROLLOUT] = Charge(reading, reading.rollout, aspects)
+            else:
+                rules = (Because.REFERENCE_ROLLOUT_AT_FAULT, *reading.rollout)
+                charges[Phase.REFERENCE] = Charge(reading, rules, aspects)
+        if reading.alone not in (Alone.NOBODY, Alone.NOT_RUN):
+            doubts += self._engines(reading, charges)
+        if reading.reference_policy and self._reference.reproducible:
+            rules = (Because.REFERENCE_POLICY_DIFFERS, *self._following(reading))
+            charges[FORWARD] = Charge(reading, rules, FORWARD_ASPECTS, rests_on_b=True)
+        self._update(reading, charges)
+        if reading.driver:
+            charges[Phase.REWARD_OR_ADVANTAGE] = Charge(reading, reading.driver, (Aspect.INPUTS,))
+        about = {
+            Because.INPUTS_DIFFER: (Aspect.INPUTS, Aspect.UPDATE),
+            Because.FORWARD_UNKNOWN: (Aspect.UPDATE,),
+            Because.NO_COMMON_ROWS: (Aspect.INPUTS,),
+            Because.REFERENCE_NOT_FINITE: (Aspect.OUTCOME, Aspect.UPDATE),
+        }
+        aspects = tuple(aspect for doubt in doubts for aspect in about.get(doubt, LOG_PROBS))
+        return _Judged(reading, charges, tuple(dict.fromkeys(doubts)), reading.evidence(aspects))
+
+    def _engines(self, reading: StepReading, charges: dict[Phase, Charge]) -> list[Because]:
+        """Charge the engine that stands alone; return the doubts where none can be charged."""
+        if reading.alone is Alone.ROLLOUT and reading.rollout:
+            return []  # explained by what needs no reference
+        one, two = (reading.alone if reading.scenario == n else self._summaries[n] for n in (1, 2))
+        shown = self._reference.shown(reading.global_step)
+        found = conclude(one, two, shown=shown)
+        named = _named(found.phase, reading.alone)
+        if named is None:
+            return [self._doubt(reading, found.because)]
+        rests = reading.alone is Alone.UNDECIDED or (reading.alone is Alone.ROLLOUT and reading.scenario == 1)
+        rules = found.because
+        if found.phase is Phase.BOTH:  # each engine has rules of its own
+            rules = tuple(r for r in rules if (r is Because.ROLLOUT_DIFFERS) is (reading.alone is Alone.ROLLOUT))
+        aspects = _shown_by(reading)
+        if named is FORWARD:
+            if not self._reference.reproducible:
+                return [Because.REFERENCE_DISAGREES_WITH_ITSELF]
+            differs = [Because.FORWARD_DIFFERS] if reading.evidence((Aspect.FORWARD,)) else []
+            rules = tuple(dict.fromkeys([*differs, *rules, *self._following(reading)]))
+        unsure = named is FORWARD and one is Alone.NOT_RUN
+        charges.setdefault(named, Charge(reading, rules, aspects, rests_on_reference=rests, unconfirmed=unsure))
+        if named is FORWARD and reading.rollout_off_too and reading.scenario == 1 and not reading.rollout:
+            if not shown:
+                return [Because.CANNOT_TELL_WHICH]
+            rules = (Because.ROLLOUT_DIFFERS_FROM_ALL,)
+            charges[ROLLOUT] = Charge(reading, rules, (Aspect.ROLLOUT_TAKER,), rests_on_reference=True)
+        return []
+
+    def _doubt(self, reading: StepReading, because: tuple[Because, ...]) -> Because:
+        """Why the engine that stands alone cannot be charged."""
+        reference = self._reference
+        if reading.alone is Alone.ROLLOUT and reading.scenario == 1 and Because.CANNOT_TELL_WHICH in because:
+            if reference.healthy is False:
+                return Because.REFERENCE_DISAGREES_WITH_ITSELF
+            if reference.healthy:
+                return Because.REFERENCE_SHOWN_ONLY_BEFORE
+        own = {
+            Alone.ROLLOUT: (
+                Because.CANNOT_TELL_WHICH if reading.scenario == 1 else Because.REFERENCE_DISAGREES_WITH_ITSELF
+            ),
+            Alone.TRAINING_B: Because.ENGINES_OF_A_AGREE_AGAINST_B,
+        }
+        return because[0] if because else own.get(reading.alone, Because.CANNOT_TELL_WHICH_TRAINING)
+
+    @staticmethod
+    def _following(reading: StepReading) -> tuple[Because, ...]:
+        """What differs as a consequence of the forward pass."""
+        inputs, update = reading.inputs_follow, reading.update_follows
+        return (*[Because.INPUTS_FOLLOW] * inputs, *[Because.UPDATE_FOLLOWS] * update)
+
+    def _update(self, reading: StepReading, charges: dict[Phase, Charge]) -> None:
+        if not reading.update or not self._reference.reproducible:
+            return
+        of_b = Because.ONLY_B_LEFT_UNMOVED in reading.update and Because.ONLY_A_LEFT_UNMOVED not in reading.update
+        assumed = Because.UPDATE_OF_B_TAKEN_AS_RIGHT in reading.update
+        phase = Phase.REFERENCE if of_b else UPDATE
+        charges[phase] = Charge(reading, reading.update, (Aspect.UPDATE, Aspect.OUTCOME), rests_on_b=assumed)
+
+
+def _shown_by(reading: StepReading) -> tuple[Aspect, ...]:
+    """The aspects that show which engine of a step stands alone, the plainest that differ."""
+    rollout = ((Aspect.ROLLOUT_TAKER,), (Aspect.ROLLOUT_SAMPLER,))
+    order = rollout if reading.alone is Alone.ROLLOUT else (FORWARD_ASPECTS, *rollout)
+    return next((aspects for aspects in order if reading.evidence(aspects)), LOG_PROBS)
+
+
+def _named(phase: Phase, alone: Alone) -> Phase | None:
+    """The phase that a conclusion names of the engine that stands alone in a step; None if it names no phase of it."""
+    own = {
+        Alone.ROLLOUT: (ROLLOUT, Phase.REFERENCE),
+        Alone.TRAINING_A: (FORWARD,),
+        Alone.TRAINING_B: (Phase.REFERENCE,),
+        Alone.UNDECIDED: (FORWARD,),
+    }[alone]
+    return own[0] if phase is Phase.BOTH else phase if phase in own else None
+
+
 def _verdict(
-    steps_1: list[StepComparison],
-    steps_2: list[StepComparison],
-    readings: list[StepReading],
-    reference: Reference,
-    limits: Thresholds,
+    steps_1: list[StepComparison], steps_2: list[StepComparison], reference: Reference, limits: Thresholds
 ) -> Verdict:
-    at_fault = _found_at_fault(readings, reference)
+    steps_1, steps_2 = pooled(steps_1, limits), pooled(steps_2, limits)
+    readings = [read_step(each, n) for n, steps in ((1, steps_1), (2, steps_2)) for each in steps]
+    court = _Court(readings, reference)
+    every = [court.judged(each) for each in readings]
+    charges = _charges(every)
+    doubts = list(dict.fromkeys(doubt for each in every for doubt in each.doubts))
     phase, because, confidence, details = (
-        _by_fault(at_fault, reference) if at_fault else _without(steps_1, steps_2, readings, reference)
+        _by_fault(charges, reference) if charges else _without(steps_1, steps_2, every, doubts, reference)
     )
-    doubts = list(dict.fromkeys(doubt for each in readings for doubt in each.doubts))
     details |= {
         "limits": limits.name,
         "control_steps": limits.control_steps,
         "doubts": [doubt.value for doubt in doubts],
+        "alone": _standing_alone(readings),
         **({"reference_disagrees_in": list(reference.where)} if reference.where else {}),
     }
-    first_steps = [found[0].global_step for found in at_fault.values()]
+    named = [found[0].reading.global_step for name, found in charges.items() if name is phase or phase is Phase.BOTH]
     return Verdict(
         phase=phase,
         confidence=confidence,
-        first_step=min(first_steps, default=None),
+        first_step=min(named, default=None),
         steps=len(steps_1) + len(steps_2),
         because=tuple(each.value for each in because),
-        evidence=_evidence(at_fault, readings),
+        evidence=_evidence(charges, every),
         not_compared=not_compared(steps_1, steps_2),
         next_actions=tuple(
             each.value for each in next_actions(phase, because, confidence, reference, steps_1, steps_2)
@@ -119,60 +259,78 @@ def _verdict(
     )
 
 
-def _found_at_fault(readings: list[StepReading], reference: Reference) -> dict[Phase, list[StepReading]]:
-    """The readings that show each phase at fault, in the order of steps; phases in the order of their first one."""
-    found: dict[Phase, list[StepReading]] = {}
-    for each in sorted(readings, key=lambda reading: reading.global_step):
-        if each.rollout:
-            found.setdefault(ROLLOUT, []).append(each)
-        if each.training and reference.reproducible:
-            found.setdefault(each.training, []).append(each)
+def _standing_alone(readings: Sequence[StepReading]) -> dict[str, dict[str, str]]:
+    """By scenario and step: the engine that stands alone; steps without one are left out."""
+    found: dict[str, dict[str, str]] = {}
+    for each in readings:
+        if each.alone not in (Alone.NOBODY, Alone.NOT_RUN):
+            found.setdefault(str(each.scenario), {})[str(each.global_step)] = each.alone.value
+    return found
+
+
+def _charges(every: Sequence[_Judged]) -> dict[Phase, list[Charge]]:
+    """The charges against each phase in the order of steps; phases in the order of their first one."""
+    found: dict[Phase, list[Charge]] = {}
+    for each in sorted(every, key=lambda judged: judged.reading.global_step):
+        for phase, charge in each.charges.items():
+            found.setdefault(phase, []).append(charge)
     return found
 
 
 def _by_fault(
-    at_fault: dict[Phase, list[StepReading]], reference: Reference
+    charges: dict[Phase, list[Charge]], reference: Reference
 ) -> tuple[Phase, list[Because], Confidence, dict[str, object]]:
-    training = next((phase for phase in at_fault if phase is not ROLLOUT), None)
-    phase = Phase.BOTH if training and ROLLOUT in at_fault else training or ROLLOUT
-    because = list(dict.fromkeys(rule for name, found in at_fault.items() for rule in _rules(name, found[0])))
-    if any(found[0].needs_reference for found in at_fault.values()) and reference.because:
+    phase = _phase(charges)
+    named = {name: found for name, found in charges.items() if phase is Phase.BOTH or name is phase}
+    because = list(dict.fromkeys(rule for found in named.values() for rule in found[0].because))
+    if any(found[0].rests_on_reference for found in named.values()) and reference.because:
         because.append(reference.because)
-    every = {name: of_fault(name, found, reference) for name, found in at_fault.items()}
-    named = [level for name, level in every.items() if phase is Phase.BOTH or name is phase]
+    every = {name: of_fault(found, reference) for name, found in charges.items()}
     details: dict[str, object] = {
         "phases": {
             name.value: {
-                "first_step": found[0].global_step,
-                "steps": [each.global_step for each in found],
-                "scenarios": sorted({each.scenario for each in found}),
-                "because": [rule.value for rule in _rules(name, found[0])],
+                "first_step": found[0].reading.global_step,
+                "steps": [each.reading.global_step for each in found],
+                "scenarios": sorted({each.reading.scenario for each in found}),
+                "because": [rule.value for rule in found[0].because],
                 "confidence": every[name].value,
             }
-            for name, found in at_fault.items()
+            for name, found in charges.items()
         }
     }
-    return phase, because, min(named, key=_LEVELS.index), details
+    return phase, because, min((every[name] for name in named), key=_LEVELS.index), details
+
+
+def _phase(charges: Mapping[Phase, list[Charge]]) -> Phase:
+    """The verdict's one word for all that is charged. What is wrong with B or with what lies between the phases comes
+    first where A is charged by nothing but a comparison with B."""
+    of_a = [phase for phase in OF_A if phase in charges]
+    by_b_alone = all(charge.rests_on_b or charge.rests_on_reference for phase in of_a for charge in charges[phase])
+    for other in (Phase.REFERENCE, Phase.REWARD_OR_ADVANTAGE):
+        if other in charges and by_b_alone:
+            return other
+    training = next((phase for phase in charges if phase in (FORWARD, UPDATE)), None)
+    return Phase.BOTH if training and ROLLOUT in charges else training or ROLLOUT
 
 
 _LEVELS = (Confidence.LOW, Confidence.MEDIUM, Confidence.HIGH)
 
 
-def _rules(phase: Phase, reading: StepReading) -> tuple[Because, ...]:
-    return reading.rollout if phase is ROLLOUT else reading.training_because
-
-
 def _without(
-    steps_1: list[StepComparison], steps_2: list[StepComparison], readings: list[StepReading], reference: Reference
+    steps_1: list[StepComparison],
+    steps_2: list[StepComparison],
+    every: Sequence[_Judged],
+    doubts: list[Because],
+    reference: Reference,
 ) -> tuple[Phase, list[Because], Confidence, dict[str, object]]:
     """The verdict where no step shows a fault."""
-    if not readings:
+    if not every:
         return Phase.INCONCLUSIVE, [Because.NO_STEPS], Confidence.LOW, {}
-    doubts = list(dict.fromkeys(doubt for each in readings for doubt in each.doubts))
+    doubts = list(doubts)
     if not reference.reproducible and Because.REFERENCE_DISAGREES_WITH_ITSELF not in doubts:
         doubts.append(Because.REFERENCE_DISAGREES_WITH_ITSELF)
     if doubts:
-        share = sum(bool(each.doubts) for each in readings) / len(readings)
+        share = sum(bool(each.doubts) for each in every) / len(every)
         return Phase.INCONCLUSIVE, doubts, Confidence.MEDIUM, {"share_of_steps_in_doubt": share}
     lacking = missing_essentials(steps_1)
     if not lacking and steps_1:
@@ -190,9 +348,18 @@ def _without(
     return Phase.INCONCLUSIVE, because, Confidence.MEDIUM, details
 
 
-def _evidence(at_fault: dict[Phase, list[StepReading]], readings: list[StepReading]) -> tuple[VerdictEvidence, ...]:
+def _evidence(charges: Mapping[Phase, list[Charge]], every: Sequence[_Judged]) -> tuple[VerdictEvidence, ...]:
     """Of the first step in which each phase is at fault, strongest first; of doubts if none is."""
-    first = [found[0] for found in at_fault.values()] or [each for each in readings if each.doubts][:2]
-    unique = {id(each): each for each in first}.values()
-    found = [VerdictEvidence(each.scenario, each.global_step, finding) for each in unique for finding in each.evidence]
-    return tuple(sorted(found, key=lambda each: -strongest([each.finding]))[:MAX_EVIDENCE])
+    found = [
+        VerdictEvidence(first.reading.scenario, first.reading.global_step, finding)
+        for first in (charged[0] for charged in charges.values())
+        for finding in first.evidence
+    ]
+    if not charges:
+        found = [
+            VerdictEvidence(each.reading.scenario, each.reading.global_step, finding)
+            for each in [judged for judged in every if judged.doubts][:2]
+            for finding in each.doubtful
+        ]
+    unique = [each for at, each in enumerate(found) if each not in found[:at]]
+    return tuple(sorted(unique, key=lambda each: -strongest([each.finding]))[:MAX_EVIDENCE])

@@ -57,6 +57,12 @@ def unpadded(
     return rows(prompts_BP, attended[:, :-width]), rows(responses_BT, attended[:, -width:])
 
 
+def identities(tokens: Sequence[npt.NDArray[np.int32]]) -> RowIds:
+    """[B] identity of each sequence of token ids: equal sequences have equal ones."""
+    found = (xxhash.xxh3_64_intdigest(np.ascontiguousarray(row, "<i4").tobytes()) for row in tokens)
+    return np.fromiter(found, np.uint64, count=len(tokens))
+
+
 def lowest_within(ids: RowIds, lengths: npt.NDArray[np.integer[Any]], max_tokens: int | None) -> npt.NDArray[np.intp]:
     """Indexes of the rows to keep, in ascending order of identity: as many as have at most `max_tokens` together, and
     at least one. Identities are digests, so that is a random choice, and the same one in both runs."""

@@ -60,8 +60,9 @@ class StepEvidence:
     rows: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     """[R] each, by name: `mask_tokens` (trained-on tokens), `rollout_sum`, `train_sum`, `ref_sum` (sums of log-probs
     over the mask), `entropy_sum` (of the training engine's distribution, over the mask, at the temperature that the
-    log-probs have), `reward`, `advantage_sum`, `advantage_abs_sum` (over the mask), `last_token` (id of the last
-    response token, -1 without one)."""
+    log-probs have), `reward`, `advantage_sum`, `advantage_abs_sum` (over the mask), `last_token` and `first_token`
+    (ids of response tokens, -1 without one), `first_rollout` (log-prob of the first token by the engine that sampled),
+    `stops_inside` (stop tokens before the last token), `prompt_id`, `response_id` (equal for equal tokens)."""
     tokens: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     """[L] each: `ROLLOUT`, `TRAIN`, `REF`, `MASK`; empty in detail `summary`."""
     metrics: Mapping[str, float] = field(default_factory=dict)

@@ -24,7 +24,9 @@ def report_json(report: Report) -> dict[str, Any]:
         "exit_status": exit_status(report.verdict),
         "verdict": to_json(report.verdict),
         "scenarios": [_scenario(each) for each in report.scenarios],
-        "control": None if control is None else {"directory": str(control.directory), "steps": len(control.steps)},
+        "control": None
+        if control is None
+        else {"directory": str(control.directory), "steps": len(control.steps), "alike": control.alike},
         "limits": report.limits or None,
         "versions": dict(report.versions),
     }
@@ -61,6 +63,8 @@ EXIT_STATUS = {
     Phase.TRAINING_UPDATE: 12,
     Phase.BOTH: 13,
     Phase.INCONCLUSIVE: 14,
+    Phase.REFERENCE: 15,
+    Phase.REWARD_OR_ADVANTAGE: 16,
 }
 """By verdict. 1 is left for a report that could not be made, 2 for wrong usage."""
 

@@ -23,6 +23,7 @@ ASPECTS = {
     Aspect.SAMPLING: "sampling",
     Aspect.SYNC: "weight sync",
     Aspect.ENDING: "ends of responses",
+    Aspect.INDEPENDENCE: "independence of samples",
     Aspect.UPDATE: "update",
     Aspect.OUTCOME: "outcome",
 }

@@ -65,8 +65,15 @@ def load_report(request: ReportRequest) -> Report:
     limits = base if request.limits is None else read_limits(request.limits, base)
     control = compared[-1].steps if control_pair else ()
     steps = {number: each.steps for number, each in zip(numbers, compared, strict=False)}
-    verdict = judge(scenario_1=steps.get(1, ()), scenario_2=steps.get(2, ()), control=control, limits=limits)
-    _, final = reference_of(control, steps.get(2, ()), limits)  # as `judge` has them
+    alike = control_pair is None or is_alike(list(pairs.values()), control_pair)
+    verdict = judge(
+        scenario_1=steps.get(1, ()),
+        scenario_2=steps.get(2, ()),
+        control=control,
+        limits=limits,
+        control_alike=alike,
+    )
+    _, final = reference_of(control, steps.get(2, ()), limits, control_alike=alike)  # as `judge` has them
     scenarios = tuple(
         _scenario(number, pairs[number], each, final) for number, each in zip(numbers, compared, strict=False)
     )
@@ -81,7 +88,7 @@ def load_report(request: ReportRequest) -> Report:
         verdict=verdict,
         scenarios=tuple(replace(each, problems=dict(pairs[each.number].problems)) for each in scenarios),
         rows=rows,
-        control=None if request.control is None else Control(request.control, _assessed(control, final)),
+        control=None if request.control is None else Control(request.control, _assessed(control, final), alike),
         limits="" if request.limits is None else str(request.limits),
         versions=_own_version(),
     )
@@ -160,6 +167,22 @@ def limits_of(pairs: Sequence[RecordedPair], compared: Sequence[PairComparisons]
         if finding.limit is not None
     }
     return replace(profile("dense_bf16"), own=MappingProxyType(logged))
+
+
+def is_alike(pairs: Sequence[RecordedPair], control: RecordedPair) -> bool:
+    """Return whether devices, engines and number formats of all runs are among those of the control.
+
+    Noise is that of hardware, engine and format: a control of other ones does not tell how much of it is healthy here.
+    """
+    known = {_made_with(control, mode) for mode in MODES}
+    return all(_made_with(pair, mode) in known for pair in pairs for mode in MODES)
+
+
+def _made_with(pair: RecordedPair, mode: ShareMode) -> tuple[Any, ...]:
+    """Return device, engine and number formats of a run, as far as they are recorded."""
+    card, sampling = pair.cards.get(mode), _sampling(pair, mode) or {}
+    names = ("engine", "rollout_dtype", "train_dtype", "quantization")
+    return (None if card is None else card.device, *(sampling.get(name) for name in names))
 
 
 def _logged(pair: RecordedPair, step: int) -> StepComparison | None:

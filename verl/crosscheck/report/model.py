@@ -134,6 +134,8 @@ class Control:
 
     directory: Path
     steps: tuple[StepComparison, ...]
+    alike: bool = True
+    """Whether devices, engine and number formats of the runs are those of the control."""
 
 
 @dataclass(frozen=True)

@@ -107,6 +107,8 @@ def _footer(report: Report, texts: Texts) -> str:
     parts = []
     if report.control is not None:
         parts.append(texts.label("control_text", steps=len(report.control.steps), directory=report.control.directory))
+        if not report.control.alike:
+            parts.append(texts.label("control_unlike"))
     if report.limits:
         parts.append(texts.label("limits_file", path=report.limits))
     versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())

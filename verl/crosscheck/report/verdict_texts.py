@@ -35,6 +35,8 @@ _PHASES = {
     Phase.TRAINING_FORWARD: (UNKNOWN, FAULT, UNKNOWN),
     Phase.TRAINING_UPDATE: (OK, OK, FAULT),
     Phase.BOTH: (FAULT, FAULT, UNKNOWN),
+    Phase.REFERENCE: (UNKNOWN, UNKNOWN, UNKNOWN),
+    Phase.REWARD_OR_ADVANTAGE: (OK, OK, UNKNOWN),
     Phase.INCONCLUSIVE: (UNKNOWN, UNKNOWN, UNKNOWN),
 }
 """What a verdict says of A's rollout, of its forward pass and of its update. While the forward pass is at fault, it
@@ -262,6 +264,7 @@ def _status(report: Report) -> str:
 _COMMANDS: dict[Next, Callable[[Report], str]] = {
     Next.LOOK_AT_STATUS: _status,
     Next.GET_CONTROL: _control,
+    Next.GET_LONGER_CONTROL: _control,
     Next.CHECK_REFERENCE: lambda report: _pair(_beside(report, "control"), "B", "B"),
     Next.RUN_SCENARIO_1: _scenario(1),
     Next.RUN_SCENARIO_2: _scenario(2),

@@ -27,6 +27,11 @@ PHASES = {
         "Both forward passes agree, and A's update does something else than B's.",
     ),
     Phase.BOTH: Named("Rollout and training of A are at fault", "Either phase of A disagrees with B's."),
+    Phase.REFERENCE: Named("Run B is at fault", "Run B, which was taken for healthy, is the one that is wrong."),
+    Phase.REWARD_OR_ADVANTAGE: Named(
+        "Reward or advantage differs",
+        "For the same responses the two runs have other rewards or advantages, while the engines agree.",
+    ),
     Phase.INCONCLUSIVE: Named("Inconclusive", "What was compared does not allow a verdict."),
 }
 
@@ -56,6 +61,10 @@ ASPECTS = {
         "Whether the sampled tokens look drawn from the distribution that their log-probs claim.",
     ),
     Aspect.SYNC: Named("Weight sync of {sampler}", "Whether the rollout engine holds the weights that it was sent."),
+    Aspect.INDEPENDENCE: Named(
+        "Independence of the samples of {sampler}",
+        "Whether responses to one prompt are equal no more often than independent samples are.",
+    ),
     Aspect.ENDING: Named("Ends of responses", "Whether responses end at a stop token or at the length limit."),
     Aspect.UPDATE: Named("Update", "What the update did: gradient norm, losses, change of the weights."),
     Aspect.OUTCOME: Named("Outcome", "Reward, response length, entropy, and numbers that are not finite."),
@@ -159,6 +168,7 @@ LABELS = {
     "not_compared_none": "Nothing was left out.",
     "what": "what",
     "why_and_set": "why, and what to set",
+    "control_unlike": "It lowers none: devices, engines or number formats of the runs are not those of the control run.",
     "control_text": "Thresholds come from the control run: {steps} steps in {directory}.",
     "limits_file": "Thresholds are those of {path}.",
     "runs": "Runs",
@@ -231,6 +241,45 @@ QUANTITIES = {
         "never above 0 on average if the claim is true.",
     ),
     "logprob_gain_train_nats": Named("log-prob gain of training, in total", "The same over all tokens, in nats."),
+    "logprob_gain_train_signed_nats": Named(
+        "log-prob gain of training, with its sign", "The same; below 0 where the rollout engine explains them better."
+    ),
+    **{
+        f"nll_minus_entropy{which}_{what}": Named(f"NLL minus entropy{by}, {name}", meaning)
+        for which, by in (("", ""), ("_train", " by training"))
+        for what, name, meaning in (
+            ("nats", "in total", "The same over all tokens, in nats."),
+            ("variance", "variance", "Sum of squares over responses, from which standard errors follow."),
+            ("tokens", "tokens", "Tokens that it was taken over."),
+            ("pooled_mean", "mean over steps", "The mean over all steps so far."),
+            (
+                "pooled_z",
+                "standard errors over steps",
+                "Of all steps so far; its threshold may be tested at each step.",
+            ),
+        )
+    },
+    "logprob_gain_train_pooled_nats": Named("log-prob gain of training over steps", "In total over all steps so far."),
+    "equal_responses_nats": Named(
+        "evidence of repeated responses",
+        "Log likelihood ratio, in nats, of an engine that repeats earlier responses to the prompt against one that samples "
+        "independently.",
+    ),
+    "equal_first_tokens_nats": Named("evidence of repeated first tokens", "The same, of the first token alone."),
+    "equal_responses_pooled_nats": Named(
+        "evidence of repeated responses over steps", "The same over all steps so far."
+    ),
+    "equal_first_tokens_pooled_nats": Named(
+        "evidence of repeated first tokens over steps", "The same over all steps so far."
+    ),
+    "stop_inside_share": Named(
+        "responses beyond a stop token", "Share of responses with a stop token before their end."
+    ),
+    "rollout_position": Named(
+        "position of rollout between the trainings",
+        "0: the rollout engine lies with the taker's training, 1: with the sampler's.",
+    ),
+    "rollout_position_error": Named("position of rollout, standard error", "From the scatter over responses."),
     "tensors_out_of_sync": Named("tensors out of sync", "Tensors that the rollout engine holds otherwise than sent."),
     "tensors_not_matched": Named("tensors on one side only", "Tensors that were sent or are held, and not both."),
     "unfinished_share": Named(
@@ -253,6 +302,15 @@ QUANTITIES = {
     "change_rel_diff_max": Named(
         "change of a tensor, difference", "The same of the worst tensor among those that carry weight in the change."
     ),
+    "change_rel_diff_kind_max": Named(
+        "change of a kind of tensor, difference", "The same of the worst kind of tensor, over all layers together."
+    ),
+    "change_rel_diff_layer_max": Named(
+        "change of a layer, difference", "The same of the worst layer, all tensors together."
+    ),
+    "sampler_unmoved_tensors": Named("sampler: tensors not updated", "Tensors that the taker's update alone moved."),
+    "taker_unmoved_tensors": Named("taker: tensors not updated", "Tensors that the sampler's update alone moved."),
+    "critic_update": Named("update of the critic", "What the critic's own update did."),
     "optimiser_state": Named("optimiser state", "What the optimiser remembers of earlier updates."),
     "sampler_nonfinite_rollout": Named(
         "sampler: rollout not finite", "NaN, infinite or positive log-probs of rollout."
@@ -287,13 +345,38 @@ BECAUSE = {
     Because.SAMPLING_NOT_AS_CLAIMED: "The sampled tokens are not drawn from the distribution that their log-probs claim.",
     Because.WEIGHTS_NOT_IN_ENGINE: "The rollout engine does not hold the weights that it was sent.",
     Because.RESPONSES_CUT: "Responses end neither at a stop token nor at the length limit.",
+    Because.STOP_TOKEN_INSIDE: "Responses go on after a stop token.",
+    Because.SAMPLES_NOT_INDEPENDENT: "Responses to one prompt are equal more often than independent samples are.",
     Because.ROLLOUT_NOT_FINITE: "The rollout engine reports log-probs that are NaN, infinite or above 0.",
     Because.ROLLOUT_DIFFERS: "A's rollout engine and B's training engine give different log-probs, while both training "
     "engines agree.",
     Because.ROLLOUT_DIFFERS_FROM_ALL: "A's rollout engine differs from both training engines, and these differ from each "
     "other too.",
-    Because.ROLLOUT_AGREES_WITH_B: "A's rollout engine agrees with B's training engine, so only A's training engine "
-    "differs.",
+    Because.ROLLOUT_AGREES_WITH_B: "In scenario 1, A's rollout engine agrees with B's training engine, and not with A's "
+    "own.",
+    Because.ENGINES_OF_B_AGREE_AGAINST_A: "In scenario 2, B's rollout and training agree with each other, and not with A's "
+    "training engine.",
+    Because.ENGINES_OF_A_AGREE_AGAINST_B: "In scenario 1, A's rollout and training agree with each other, and not with B's "
+    "training engine: either that one is wrong, or something that both engines of A share (weights, model code, a library).",
+    Because.TRAINING_OF_B_ALONE: "In scenario 2, B's rollout engine agrees with A's training engine, and not with B's own.",
+    Because.ROLLOUT_OF_B_ALONE: "In scenario 2, B's rollout engine differs from both training engines; in scenario 1, A's "
+    "agrees with them.",
+    Because.EACH_SIDE_AGREES_WITH_ITSELF: "In both scenarios, rollout and training of each run agree with each other, and "
+    "not with the other run's: the runs do not compute the same model.",
+    Because.EACH_ROLLOUT_AGREES_WITH_THE_OTHER: "In both scenarios, a rollout engine agrees with the other run's training "
+    "engine, and not with its own.",
+    Because.READINGS_CONTRADICT: "Scenario 1 and scenario 2 do not name the same engine.",
+    Because.TRAININGS_MAY_SHARE_A_FAULT: "In both scenarios, the rollout engine differs from both training engines, which "
+    "agree with each other and may share a fault.",
+    Because.CANNOT_TELL_WHICH_TRAINING: "The two training engines differ, and the rollout engine does not show which of "
+    "them is wrong.",
+    Because.REFERENCE_SHOWN_ONLY_BEFORE: "Rollout A differs from both training engines, and that B's rollout and training "
+    "agree was shown for earlier steps only: a fault that began in both training engines looks the same.",
+    Because.UPDATE_OF_B_TAKEN_AS_RIGHT: "Which of the two updates is wrong the pair does not show; B's is taken for right.",
+    Because.ONLY_A_LEFT_UNMOVED: "A's update left tensors exactly as they were that B's moved.",
+    Because.ONLY_B_LEFT_UNMOVED: "B's update left tensors exactly as they were that A's moved.",
+    Because.REWARDS_DIFFER: "For the same responses, the two runs have other rewards.",
+    Because.ADVANTAGES_DIFFER: "For the same responses and rewards, the two runs have other advantages.",
     Because.FORWARD_DIFFERS: "The two training engines give different log-probs for the same tokens under the same "
     "weights.",
     Because.FORWARD_INFERRED: "A's rollout and training agree with each other, and not with B's training engine.",
@@ -324,6 +407,9 @@ BECAUSE = {
 
 NEXT_ACTIONS = {
     Next.GET_CONTROL: "Run B against itself for a few steps, and give that directory as the control run.",
+    Next.GET_LONGER_CONTROL: "Run B against itself for at least as many steps, and give that directory as the control run.",
+    Next.CHECK_SEEDS: "Look at the seed that the engine samples with: each sample of a prompt needs one of its own.",
+    Next.CHECK_WEIGHTS_AND_CODE: "Compare what each run starts from: initial weights, model code, positions, chat template.",
     Next.RUN_SCENARIO_1: "Run scenario 1: A keeps its own rollout, B its own training.",
     Next.RUN_SCENARIO_2: "Run scenario 2: A keeps its own training, B its own rollout.",
     Next.SET_CALCULATE_LOG_PROBS: "Let the rollout engine report log-probs, in both runs.",

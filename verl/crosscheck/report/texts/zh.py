@@ -19,6 +19,8 @@ PHASES = {
     ),
     Phase.TRAINING_UPDATE: Named("A 的训练阶段存在问题：反向或优化器", "两边的前向一致，但 A 的更新与 B 的不同。"),
     Phase.BOTH: Named("A 的推理和训练阶段都存在问题", "A 的两个阶段都与 B 不一致。"),
+    Phase.REFERENCE: Named("标杆侧 B 存在问题", "出错的是被当作正常的任务 B。"),
+    Phase.REWARD_OR_ADVANTAGE: Named("奖励或优势不同", "对相同的回复，两个任务的奖励或优势不同，而引擎彼此一致。"),
     Phase.INCONCLUSIVE: Named("无法定界", "已比对的内容不足以得出结论。"),
 }
 
@@ -40,6 +42,7 @@ ASPECTS = {
     Aspect.REFERENCE: Named("{sampler} 参考策略 对 {taker} 参考策略", "两个参考策略的 log-prob。"),
     Aspect.SAMPLING: Named("{sampler} 的采样", "采样得到的 token 是否符合其 log-prob 对应的分布。"),
     Aspect.SYNC: Named("{sampler} 的权重同步", "推理引擎中的权重是否就是发送给它的权重。"),
+    Aspect.INDEPENDENCE: Named("{sampler} 的样本独立性", "同一提示的回复相同的次数，是否不超过独立采样时应有的次数。"),
     Aspect.ENDING: Named("回复的结束", "回复是以停止符结束，还是达到长度上限。"),
     Aspect.UPDATE: Named("更新", "更新的结果：梯度范数、损失、权重变化。"),
     Aspect.OUTCOME: Named("训练指标", "奖励、回复长度、熵，以及非有限的数值。"),
@@ -141,6 +144,7 @@ LABELS = {
     "not_compared_none": "没有遗漏。",
     "what": "内容",
     "why_and_set": "原因，以及应如何设置",
+    "control_unlike": "对照运行没有收紧任何阈值：任务的设备、引擎或数值格式与对照运行不同。",
     "control_text": "阈值来自对照运行：{directory} 中的 {steps} 步。",
     "limits_file": "阈值来自 {path}。",
     "runs": "任务",
@@ -196,6 +200,26 @@ QUANTITIES = {
         "训练引擎给采样 token 的 log-prob 比推理引擎高多少（每个 token）；若推理引擎的 log-prob 属实，平均不会大于 0。",
     ),
     "logprob_gain_train_nats": Named("训练侧对数概率增益（总量）", "同上，对所有 token 求和，单位 nat。"),
+    "logprob_gain_train_signed_nats": Named("训练侧对数概率增益（带符号）", "同上；推理引擎对样本解释得更好时小于 0。"),
+    **{
+        f"nll_minus_entropy{which}_{what}": Named(f"负对数似然与熵之差（{by}{name}）", meaning)
+        for which, by in (("", ""), ("_train", "训练侧，"))
+        for what, name, meaning in (
+            ("nats", "总量", "对所有 token 求和，单位 nat。"),
+            ("variance", "方差", "各回复的平方和，标准误由此算出。"),
+            ("tokens", "token 数", "参与计算的 token 数。"),
+            ("pooled_mean", "多步均值", "到这一步为止所有训练步的均值。"),
+            ("pooled_z", "多步标准误", "到这一步为止所有训练步合计；其阈值允许每一步都检验。"),
+        )
+    },
+    "logprob_gain_train_pooled_nats": Named("训练侧对数概率增益（多步）", "到这一步为止所有训练步的总量。"),
+    "equal_responses_nats": Named("重复回复的证据", "对数似然比，单位 nat：会重复先前回复的引擎与独立采样的引擎相比。"),
+    "equal_first_tokens_nats": Named("重复首 token 的证据", "同上，只看第一个 token。"),
+    "equal_responses_pooled_nats": Named("重复回复的证据（多步）", "同上，到这一步为止所有训练步合计。"),
+    "equal_first_tokens_pooled_nats": Named("重复首 token 的证据（多步）", "同上，到这一步为止所有训练步合计。"),
+    "stop_inside_share": Named("越过停止符的回复", "在结尾之前含有停止符的回复所占的比例。"),
+    "rollout_position": Named("推理在两个训练之间的位置", "0：推理引擎与接收方的训练一致；1：与采样方的训练一致。"),
+    "rollout_position_error": Named("推理的位置（标准误）", "由各回复之间的离散程度算出。"),
     "tensors_out_of_sync": Named("未同步的张量", "推理引擎中与发送的不一致的张量数。"),
     "tensors_not_matched": Named("仅一侧有的张量", "只发送过、或只被持有的张量。"),
     "unfinished_share": Named("被截断的回复", "既没有以停止符结束、也没有达到长度上限的回复所占的比例。"),
@@ -212,6 +236,11 @@ QUANTITIES = {
     "lr_rel_diff": Named("学习率差", "相对差。"),
     "change_rel_diff": Named("权重变化之差", "所有权重：两边的变化相差多少，相对于变化本身。"),
     "change_rel_diff_max": Named("单个张量的变化之差", "同上，取在变化中占有分量的张量里最差的一个。"),
+    "change_rel_diff_kind_max": Named("一类张量的变化之差", "同上，取所有层合计后最差的一类张量。"),
+    "change_rel_diff_layer_max": Named("一层的变化之差", "同上，取所有张量合计后最差的一层。"),
+    "sampler_unmoved_tensors": Named("采样方：未被更新的张量", "只有接收方的更新改变了的张量数。"),
+    "taker_unmoved_tensors": Named("接收方：未被更新的张量", "只有采样方的更新改变了的张量数。"),
+    "critic_update": Named("critic 的更新", "critic 自身更新的结果。"),
     "optimiser_state": Named("优化器状态", "优化器对先前更新的记忆。"),
     "sampler_nonfinite_rollout": Named("采样方：推理非有阈值", "推理的 log-prob 中的 NaN、Inf 或正值。"),
     "sampler_nonfinite_train": Named("采样方：训练非有阈值", "训练的 log-prob 中的 NaN、Inf 或正值。"),

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 
 from verl.crosscheck.evidence.files import round_to_16_bits, round_to_24_bits
-from verl.crosscheck.evidence.row_identity import lowest_within, row_ids, unpadded
+from verl.crosscheck.evidence.row_identity import identities, lowest_within, row_ids, unpadded
 from verl.crosscheck.evidence.step import MASK, REF, ROLLOUT, TRAIN, StepEvidence
 from verl.crosscheck.reasons import Reason, ReasonCode, because
 from verl.crosscheck.run.hooks import ActorUpdate
@@ -86,9 +86,13 @@ def evidence_of_batch(update: ActorUpdate, blank: StepEvidence, max_tokens: int 
     missing: dict[str, Reason] = {}
     log_probs = _log_probs(columns, update, missing)
     rows = _row_numbers(columns, update, log_probs, mask_BT, lengths, missing)
+    if (stops_inside := _stops_inside(responses_BT, mask_BT, blank.sampling.get("certain_stop_token_ids"))) is not None:
+        rows["stops_inside"] = stops_inside
     ties = [rows[name] for name in ("reward", "advantage_sum", "rollout_sum") if name in rows]
     prompts_BP = columns["prompts"] if "prompts" in columns else columns["input_ids"][:, :-width]
-    ids = row_ids(*unpadded(prompts_BP, responses_BT, attended), ties)
+    prompts, responses = unpadded(prompts_BP, responses_BT, attended)
+    ids = row_ids(prompts, responses, ties)
+    rows["prompt_id"], rows["response_id"] = identities(prompts), identities(responses)
     kept = lowest_within(ids, lengths, max_tokens if blank.detail is Detail.TOKENS else None)
     tokens: dict[str, Column] = {}
     if blank.detail is Detail.TOKENS:
@@ -143,9 +147,25 @@ def _row_numbers(
         rows["advantage_abs_sum"] = _masked_sum(np.abs(columns["advantages"]), mask_BT)
     else:
         missing["rows/advantage_sum"] = because(ReasonCode.NO_ADVANTAGES)
+    if ROLLOUT in log_probs:
+        rows["first_rollout"] = np.where(mask_BT[:, 0], log_probs[ROLLOUT][:, 0], 0.0).astype(np.float64)
+    rows["first_token"] = np.where(mask_BT[:, 0], columns["responses"][:, 0], -1).astype(np.int64)
     last = np.take_along_axis(columns["responses"], np.maximum(lengths - 1, 0)[:, None].astype(np.int64), axis=1)[:, 0]
     rows["last_token"] = np.where(lengths > 0, last, -1).astype(np.int64)
     return rows
+
+
+def _stops_inside(responses_BT: Column, mask_BT: Column, stops: Any) -> Column | None:
+    """Return how many stop tokens each response has before its last token, [B]; None if it is not known which end one.
+
+    A token that the mask leaves out, such as a tool's, was not generated.
+    """
+    if not stops:
+        return None
+    generated = np.cumsum(mask_BT[:, ::-1], axis=1)[:, ::-1]  # of this token and those that follow it
+    inside_BT = mask_BT & (generated > 1) & np.isin(responses_BT, np.asarray(stops, dtype=responses_BT.dtype))
+    count: Column = inside_BT.sum(axis=1, dtype=np.int32)
+    return count
 
 
 def _masked_sum(values_BT: Column, mask_BT: Column) -> Column:

@@ -47,6 +47,7 @@ def sampling_of(config: Any, tokenizer: Any = None) -> tuple[dict[str, Any], dic
         "quantization": flat.get(f"{ROLLOUT}.quantization"),
         "train_dtype": _dtype(flat.get(f"{ACTOR}.fsdp_config.dtype") or flat.get(f"{ACTOR}.megatron.dtype")),
         "loss_agg_mode": flat.get(f"{ACTOR}.loss_agg_mode"),
+        "critic": _has_critic(flat),
         "workers": _workers(flat),
         "portions": batch_split_of(flat).to_json(),
     }
@@ -58,7 +59,9 @@ def sampling_of(config: Any, tokenizer: Any = None) -> tuple[dict[str, Any], dic
     found["moe"] = _has_experts(model)
     if why := _no_room(flat):
         found["max_tokens"], missing["sampling/max_tokens"] = None, why
-    found["stop_token_ids"] = sorted(_stop_token_ids(flat, tokenizer, model))
+    certain, possible = _stop_token_ids(flat, tokenizer, model)
+    found["stop_token_ids"] = sorted(possible)
+    found["certain_stop_token_ids"] = [] if found["ignore_eos"] or found["multi_turn"] else sorted(certain)
     if not found["stop_token_ids"]:
         missing["sampling/stop_token_ids"] = because(ReasonCode.NO_END_MARK)
     return found, missing
@@ -68,6 +71,12 @@ def _workers(flat: Mapping[str, Any]) -> str:
     """Return which of upstream's workers train, such as `legacy fsdp`: they do not log all metrics alike."""
     kind = "new" if new_workers(flat) else "legacy"
     return f"{kind} {str(flat.get(f'{ACTOR}.strategy')).replace('fsdp2', 'fsdp')}"
+
+
+def _has_critic(flat: Mapping[str, Any]) -> bool:
+    """Return whether a critic is trained: as upstream decides, by `critic.enable`, or by the advantage estimator."""
+    enabled = flat.get("critic.enable")
+    return bool(enabled) if enabled is not None else flat.get("algorithm.adv_estimator") == "gae"
 
 
 def _no_room(flat: Mapping[str, Any]) -> Reason | None:
@@ -99,14 +108,17 @@ def _has_experts(model: Mapping[str, Any]) -> bool:
     return False
 
 
-def _stop_token_ids(flat: Mapping[str, Any], tokenizer: Any, model: Mapping[str, Any]) -> set[int]:
-    """Return the tokens that end a response: those of tokenizer, model and generation configuration, as engines do."""
-    found: set[int] = set()
+def _stop_token_ids(flat: Mapping[str, Any], tokenizer: Any, model: Mapping[str, Any]) -> tuple[set[int], set[int]]:
+    """Return the tokens that end a response in every engine, those of tokenizer and generation configuration, and
+    those that may end one, that of the model's configuration too."""
     file = Path(str(flat.get("actor_rollout_ref.model.path"))).expanduser() / "generation_config.json"
     try:
         generation = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         generation = {}
-    for named in (getattr(tokenizer, "eos_token_id", None), model.get("eos_token_id"), generation.get("eos_token_id")):
-        found.update(each for each in (named if isinstance(named, list | tuple) else [named]) if isinstance(each, int))
-    return found
+    certain = _ids(getattr(tokenizer, "eos_token_id", None)) | _ids(generation.get("eos_token_id"))
+    return certain, certain | _ids(model.get("eos_token_id"))
+
+
+def _ids(named: Any) -> set[int]:
+    return {each for each in (named if isinstance(named, list | tuple) else [named]) if isinstance(each, int)}
