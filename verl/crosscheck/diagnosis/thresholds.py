@@ -10,7 +10,7 @@ A quantity differs beyond the limit of its name. `profile` gives the limits of a
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -352,7 +352,7 @@ def read_limits(path: Path, base: Thresholds | None = None) -> Thresholds:
     Raises:
         SettingsError: the file cannot be read, or a key or value is not allowed; names the allowed ones.
     """
-    content = _content(path)
+    content = {_current(key): value for key, value in _content(path).items()}
     named = content.pop("profile", None)
     if named is not None or base is None:
         base = profile(str(named or "dense_bf16"))
@@ -360,17 +360,17 @@ def read_limits(path: Path, base: Thresholds | None = None) -> Thresholds:
     own = {key: _number(path, key, value) for key, value in content.items() if _is_own(key)}
     if unknown := sorted(set(map(str, content)) - set(general) - set(own)):
         raise SettingsError(
-            f"{path} sets {', '.join(map(repr, unknown))}, which are no thresholds.{_renamed(unknown)} Allowed: "
+            f"{path} sets {', '.join(map(repr, unknown))}, which are no thresholds. Allowed: "
             f"profile, {', '.join(LIMIT_NAMES)}; or any of these for one aspect, such as forward/k3; "
             f"aspects: {', '.join(each.value for each in Aspect)}"
         )
     return replace(base, name=f"{base.name}+file", own=MappingProxyType({**base.own, **own}), **general)
 
 
-def _renamed(unknown: Sequence[str]) -> str:
-    """Return what to write in place of names of 0.1.0; empty if there are none."""
-    names = {key: RENAMED[key.rpartition("/")[2]] for key in unknown if key.rpartition("/")[2] in RENAMED}
-    return "".join(f" {key!r} is called {new!r} since 0.2." for key, new in names.items())
+def _current(key: Any) -> Any:
+    """Return a key of a file, its quantity by the name that it has now."""
+    aspect, slash, quantity = str(key).rpartition("/")
+    return f"{aspect}{slash}{current_name(quantity)}" if isinstance(key, str) else key
 
 
 def _is_own(key: Any) -> bool:
