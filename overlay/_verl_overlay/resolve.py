@@ -1,17 +1,21 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where a module of `verl` comes from: the fork, upstream, or both. Loaded at the first import of `verl`."""
+"""Find where a module of `verl` comes from: the fork, upstream, or both. Loaded at the first import of `verl`."""
 
 import os
 import sys
 
 from _verl_overlay import NAME, Finder
 
+TYPE_CHECKING = False  # true for a type checker; spares this module the imports
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+
 SUFFIX = "__upstream"
 
 
-def _find_root():
-    """Folder of the fork's modules: inside this package in a regular install, `<clone>/verl` in an editable one."""
+def _find_root() -> str:
+    """Return the fork's folder of modules: in this package in a regular install, `<clone>/verl` in an editable one."""
     inside = os.path.join(os.path.dirname(os.path.abspath(__file__)), NAME)
     if os.path.isdir(inside):
         return inside
@@ -22,14 +26,14 @@ def _find_root():
 ROOT = _find_root()
 
 
-def is_upstream_location(entry):
-    """Does this entry of `sys.path` hold upstream? Others may hold a clone of this fork, or any folder called verl."""
+def is_upstream_location(entry: object) -> bool:
+    """Return whether this entry of `sys.path` holds upstream."""
     # Only upstream has version/version. The entry "" is the working directory, also one that was deleted.
     return isinstance(entry, str) and os.path.isfile(os.path.join(entry, NAME, "version", "version"))
 
 
-def _upstream_package():
-    """The spec of upstream's top-level package, whichever finder knows it (wheel or any kind of editable install)."""
+def _upstream_package() -> "ModuleSpec | None":
+    """Return the spec of upstream's top-level package, from whichever finder knows it (wheel or editable install)."""
     from importlib.machinery import PathFinder
 
     for finder in sys.meta_path:
@@ -42,8 +46,8 @@ def _upstream_package():
     return None
 
 
-def upstream(name):
-    """The spec of upstream's module `name`, as if this overlay were not there; None if upstream has no such module."""
+def upstream(name: str) -> "ModuleSpec | None":
+    """Return the spec of upstream's module `name`, as without this overlay; None if upstream has no such module."""
     from importlib.machinery import PathFinder
 
     if name == NAME:
@@ -54,26 +58,29 @@ def upstream(name):
     return PathFinder.find_spec(name, [p for p in parent.__path__ if not os.path.join(p, "").startswith(inside)])
 
 
-def _private_spec(fullname):
-    """The spec of `verl.a.b__upstream`: upstream's own verl/a/b.py under a second name."""
+def _private_spec(fullname: str) -> "ModuleSpec | None":
+    """Return the spec of `verl.a.b__upstream`: upstream's own verl/a/b.py under a second name; None if it has none."""
     from importlib.machinery import ModuleSpec, SourceFileLoader
 
     real = fullname[: -len(SUFFIX)]
     found = upstream(real)
-    if found is None:
+    if found is None or found.origin is None:  # a namespace package has no file
         return None
+    package = real if found.submodule_search_locations else real.rpartition(".")[0]
 
     class Spec(ModuleSpec):
-        # Relative imports inside the module must start from the package it was written for.
-        parent = real if found.submodule_search_locations else real.rpartition(".")[0]
+        @property
+        def parent(self) -> str:
+            """Return the package the module was written for, where its relative imports start."""
+            return package
 
     spec = Spec(fullname, SourceFileLoader(fullname, found.origin), origin=found.origin)
     spec.has_location, spec.cached = True, found.cached
     return spec
 
 
-def find_spec(fullname):
-    """The spec of `verl` or a module below it: the fork's if the fork has one, else upstream's; None if neither has."""
+def find_spec(fullname: str) -> "ModuleSpec | None":
+    """Return the spec of `verl` or a module below it: the fork's, else upstream's; None if neither has the module."""
     from importlib.machinery import PathFinder
 
     if fullname.endswith(SUFFIX):

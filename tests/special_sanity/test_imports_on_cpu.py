@@ -49,6 +49,7 @@ REGISTRATIONS = {
         "_verl_overlay",
         "_verl_overlay.resolve",
     ): "The import hook starts with each interpreter; the rest loads on demand.",
+    ("_verl_overlay", "_verl_overlay.modules"): "The same; named for type checkers, imported by `__getattr__`.",
     ("verl.utils.cpu_device", "verl.workers.rollout.vllm_cpu.startup"): "On a CPU the device answers for vLLM too.",
     (
         "verl.workers.engine.base",

@@ -6,7 +6,7 @@ Upstream's file runs in this module's namespace, not under its private name, for
 is defined here, and Hydra takes the place of the configurations from the module that `main` belongs to.
 """
 
-# ruff: noqa: F821  upstream's names come in by `inherit`
+from collections.abc import Callable
 from typing import Any
 
 from _verl_overlay import inherit
@@ -17,8 +17,10 @@ from verl.crosscheck.run.participation import registered_run  # noqa: E402
 from verl.crosscheck.run.startup import pass_terminal_to_workers, prepare, validate  # noqa: E402
 from verl.crosscheck.settings import ShareSettings  # noqa: E402
 
-_upstream_run_ppo = run_ppo
-_fit_to_device = auto_set_device
+# Named here for readers and checkers, which do not see what `inherit` brings in.
+main: Callable[[], None] = globals()["main"]
+_upstream_run_ppo: Callable[[Any, Any], None] = globals()["run_ppo"]
+_fit_to_device: Callable[[Any], None] = globals()["auto_set_device"]
 _validated: tuple[Any, ShareSettings] | None = None
 """A configuration that `auto_set_device` has validated, and its settings, until `run_ppo` takes them."""
 

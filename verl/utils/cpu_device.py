@@ -95,7 +95,7 @@ def prepare_config(config: Any) -> None:
     Raises:
         ValueError: A setting that cannot work on a CPU; names the key and what to write.
     """
-    trainer = getattr(config, "trainer", None)
+    trainer: Any = getattr(config, "trainer", None)
     if getattr(trainer, "device", None) != "cpu":
         return
     trainer.device = "cuda"

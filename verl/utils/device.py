@@ -7,11 +7,14 @@ On a machine with an accelerator every name here is upstream's.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from _verl_overlay import extend
 from verl.utils import cpu_device as _cpu
 from verl.utils import device__upstream as _upstream
+
+if TYPE_CHECKING:
+    from verl.utils.device__upstream import get_device_id, get_device_name, get_visible_devices_keyword  # noqa: F401  given by `extend`
 
 is_cpu_backend: bool = not (_upstream.is_cuda_available or _upstream.is_npu_available or _cpu.machine_has_accelerator())
 """Whether this machine trains and serves on its CPU. Every CPU part of the fork asks this and nothing else."""

@@ -7,9 +7,14 @@ Upstream keeps the reference policy's there, pinned so that a GPU can fetch them
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from _verl_overlay import extend
 from verl.utils import fsdp_utils__upstream as _upstream
 from verl.utils.device import is_cpu_backend
+
+if TYPE_CHECKING:
+    from verl.utils.fsdp_utils__upstream import merged_lora_context, normalize_peft_param_name  # noqa: F401  given by `extend`
 
 if is_cpu_backend:
 

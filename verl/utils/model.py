@@ -4,13 +4,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from _verl_overlay import extend
 from verl.utils import model__upstream as _upstream
 from verl.utils.device import is_cpu_backend
+
+if TYPE_CHECKING:
+    from verl.utils.model__upstream import convert_weight_keys  # noqa: F401  given by `extend`
 
 VALUE_HEAD_SEED = 0
 """Seed of a value head that the checkpoint does not hold, so that two runs start from the same critic."""

@@ -128,7 +128,10 @@ def rollout_batch(rows: int) -> DataProto:
         "rollout_log_probs": log_probs,
         "rm_scores": scores,
     }
-    return DataProto.from_dict(tensors, _non_tensors(rows), meta_info={"global_steps": 7, "temperature": 1.0})
+    batch: DataProto = DataProto.from_dict(
+        tensors, _non_tensors(rows), meta_info={"global_steps": 7, "temperature": 1.0}
+    )
+    return batch
 
 
 def _non_tensors(rows: int) -> dict[str, Any]:
@@ -173,7 +176,8 @@ def save_ours(batch: DataProto, path: Path) -> None:
 def load_ours(path: Path) -> DataProto:
     """Load a record as a DataProto."""
     record = read_record(path)
-    return DataProto.from_dict(dict(record.tensors), dict(record.arrays), meta_info=dict(record.meta))
+    batch: DataProto = DataProto.from_dict(dict(record.tensors), dict(record.arrays), meta_info=dict(record.meta))
+    return batch
 
 
 def save_upstream(batch: DataProto, path: Path) -> None:

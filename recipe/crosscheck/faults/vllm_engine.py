@@ -27,6 +27,8 @@ Drawn = tuple[torch.Tensor, torch.Tensor | None]
 class PlantedExtension(vLLMColocateWorkerExtension):
     """Upstream's, with the faults of its process."""
 
+    model_runner: Any
+    """Of the worker that vLLM extends by this class."""
     planted_pushes = 0
     planted_lost: str | None = None
     """Which tensor `tensor_not_synced` loses: known once all names have been seen, which the first push shows."""

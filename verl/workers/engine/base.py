@@ -4,9 +4,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from _verl_overlay import extend
 from verl.utils.device import is_cpu_backend
 from verl.workers.engine import base__upstream as _upstream
+
+if TYPE_CHECKING:
+    from verl.workers.engine.base__upstream import BaseEngine, BaseEngineCtx  # noqa: F401  given by `extend`
 
 if is_cpu_backend:
 

@@ -21,18 +21,22 @@ from verl.utils.fsdp_utils import merged_lora_context, normalize_peft_param_name
 from verl.utils.model import VALUE_HEAD_SEED, convert_weight_keys
 from verl.utils.torch_dtypes import PrecisionType
 from verl.workers.engine.base import EngineRegistry
-from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead, FSDPEngineWithValueHead
+from verl.workers.engine.fsdp.transformer_impl import FSDPEngine, FSDPEngineWithLMHead, FSDPEngineWithValueHead
+
+_ParametersAndLora = tuple[Iterable[tuple[str, torch.Tensor]], dict[str, Any] | None]
+"""Full tensors by name, and the configuration of adapters that are sent apart from them, if any."""
 
 
-class _FullPrecision:
+class _FullPrecision(FSDPEngine):
     """Mixin over an FSDP engine: the model runs outside autocast where the configuration asks for float32."""
 
     @property
     def computes_float32(self) -> bool:
-        return PrecisionType.to_dtype(self.engine_config.dtype) == torch.float32
+        """Return whether the model computes in float32."""
+        return bool(PrecisionType.to_dtype(self.engine_config.dtype) == torch.float32)
 
     def _build_fsdp_module(self, module: torch.nn.Module) -> torch.nn.Module:
-        module = super()._build_fsdp_module(module)
+        module = super()._build_fsdp_module(module)  # type: ignore[no-untyped-call]  # upstream's has no annotations
         if self.computes_float32:
             # On the instance: FSDP2 changes the module's class, and its hooks run around this.
             module.forward = torch.autocast("cpu", enabled=False)(module.forward)
@@ -43,12 +47,20 @@ class _FullPrecision:
 class CpuEngineWithLMHead(_FullPrecision, FSDPEngineWithLMHead):
     """The actor and the reference policy."""
 
-    def get_per_tensor_param(self, **kwargs: Any) -> tuple[Iterable[tuple[str, torch.Tensor]], dict[str, Any] | None]:
-        """Full tensors by name, in the dtype in which they are trained, and no LoRA configuration."""
+    def get_per_tensor_param(
+        self, layered_summon: bool = False, base_sync_done: bool = False, **kwargs: Any
+    ) -> _ParametersAndLora:
+        """Return full tensors by name, in the dtype in which they are trained, and no LoRA configuration.
+
+        Adapters that are not merged, and number formats other than float32, are left to upstream.
+        """
         if self._is_lora and self.model_config.lora.get("merge", False) and not self._qat_enabled:
             return self._merged(), None
         if self._is_lora or self._qat_enabled or not self.computes_float32:
-            return super().get_per_tensor_param(**kwargs)
+            upstream: _ParametersAndLora = super().get_per_tensor_param(  # type: ignore[no-untyped-call]  # no annotations
+                layered_summon=layered_summon, base_sync_done=base_sync_done, **kwargs
+            )
+            return upstream
         return self._parameters(), None
 
     def _parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
@@ -77,7 +89,8 @@ class CpuEngineWithValueHead(_FullPrecision, FSDPEngineWithValueHead):
         config.classifier_dropout = 0.0
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(VALUE_HEAD_SEED)
-            return super()._build_module()
+            module: torch.nn.Module = super()._build_module()  # type: ignore[no-untyped-call]  # no annotations
+            return module
 
 
 def _whole(tensor: torch.Tensor) -> torch.Tensor:

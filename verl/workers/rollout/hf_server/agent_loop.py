@@ -13,10 +13,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import ray
 
-from verl import DataProto
 from verl.experimental.agent_loop.agent_loop import AgentLoopManager, AgentLoopWorker
+from verl.protocol import DataProto
 from verl.utils.ray_utils import auto_await
 from verl.workers.rollout.hf_server.seeding import base_seed, row_seeds
 
@@ -42,7 +43,7 @@ class SeededAgentLoopManager(AgentLoopManager):
         super().__init__(*args, **kwargs)
         self._seed = base_seed((self.rollout_config.engine_kwargs.get("hf") or {}).get("seed"))
 
-    @auto_await
+    @auto_await  # type: ignore[untyped-decorator]  # upstream's function has no annotations
     async def generate_sequences(self, prompts: DataProto) -> DataProto:
         """See upstream; equal prompts at an equal step give equal responses, row by row."""
         marked = DataProto(
@@ -50,12 +51,12 @@ class SeededAgentLoopManager(AgentLoopManager):
             non_tensor_batch={**prompts.non_tensor_batch, COLUMN: own_params(prompts, self._seed)},
             meta_info=prompts.meta_info,
         )
-        output = await super().generate_sequences(marked)
+        output: DataProto = await super().generate_sequences(marked)
         output.non_tensor_batch.pop(COLUMN, None)
         return output
 
 
-def own_params(prompts: DataProto, seed: int) -> np.ndarray:
+def own_params(prompts: DataProto, seed: int) -> npt.NDArray[np.object_]:
     """Sampling parameters of each row, [B] objects: its seed, and temperature 0 where the call asks for no sampling."""
     meta = prompts.meta_info
     greedy = {"temperature": 0.0} if meta.get("do_sample") is False else {}

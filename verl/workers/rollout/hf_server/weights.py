@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 
@@ -22,8 +23,8 @@ class PackedTensor:
     """One tensor as bytes."""
 
     name: str
-    data: np.ndarray
-    """uint8, contiguous."""
+    data: npt.NDArray[np.uint8]
+    """Its memory, contiguous."""
     dtype: str
     """Name in torch, such as `bfloat16`."""
     shape: tuple[int, ...]

@@ -8,7 +8,7 @@ import json
 import os
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from omegaconf import OmegaConf, open_dict, read_write
 from packaging.requirements import Requirement
@@ -161,5 +161,5 @@ def head_size(config: Any) -> int | None:
     return hidden // heads if size is None and _is_size(hidden) and _is_size(heads) else None
 
 
-def _is_size(value: Any) -> bool:
+def _is_size(value: object) -> TypeGuard[int]:
     return type(value) is int and value > 0
