@@ -76,6 +76,18 @@ class ReasonCode(str, Enum):
         "change_error_and_memory",
         "the workers could not measure it ({error}); nor free what they had copied ({memory_error})",
     )
+    NOISE_OFF = "noise_off", "trainer.share_data_noise=0; set how often it is measured"
+    NOISE_OTHER_STEP = "noise_other_step", "measured in one of {every} steps (trainer.share_data_noise)"
+    NOISE_NOT_ASKED = (
+        "noise_not_asked",
+        "the trainer did not announce its update to the cross-check (ShareDataTest.before_update_policy)",
+    )
+    NOISE_BACK_END = "noise_back_end", "noise is measured with FSDP and FSDP2, not with {back_end}"
+    NOISE_FORMAT = (
+        "noise_format",
+        "how the rollout engine rounds is not known (dtype={dtype}, quantization={quantization})",
+    )
+    NOISE_NO_CHANGE = "noise_no_change", "the optimizer is not of Adam's kind, or the gradient is 0"
     DIGESTS_ERROR = "digests_error", "digests of the rollout engine's weights could not be had ({error})"
     NOTHING_SENT = (
         "nothing_sent",

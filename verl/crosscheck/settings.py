@@ -125,6 +125,9 @@ class ShareSettings:
     evidence_tokens: int | None = 1_048_576
     """Most response tokens to record of a step; None records all."""
     weight_change: ChangeDetail = ChangeDetail.FULL
+    noise_every: int = 20
+    """`share_data_noise`: steps between two measurements of noise, the first being made in the first step; 0 makes
+    none. One costs about half of the training part of a step, so every 20 steps are at most 2 % of a step."""
     test_freq: int = -1
     """Upstream's key of that name: steps between validations; -1 validates never."""
 
@@ -188,6 +191,15 @@ def _evidence_tokens(key: str, value: Any) -> int | None:
     return value
 
 
+def _noise_every(key: str, value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise SettingsError(
+            f"{key}={value!r} is not allowed. Expected the number of steps between two measurements of noise, a whole "
+            "number of at least 1, or 0 to measure none."
+        )
+    return value
+
+
 def _switch(key: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise SettingsError(f"{key}={value!r} is neither True nor False.")
@@ -227,6 +239,7 @@ _KEYS: Mapping[str, tuple[str, Callable[[str, Any], Any]]] = {
     "evidence": ("share_data_evidence", _word(Detail, ShareSettings.evidence)),
     "evidence_tokens": ("share_data_evidence_tokens", _evidence_tokens),
     "weight_change": ("share_data_weight_change", _word(ChangeDetail, ShareSettings.weight_change)),
+    "noise_every": ("share_data_noise", _noise_every),
     "test_freq": ("test_freq", _as_it_is),
 }
 """By field of `ShareSettings`: the key of the trainer section, and what converts and validates its value."""

@@ -14,7 +14,12 @@ from verl.utils import fsdp_utils__upstream as _upstream
 from verl.utils.device import is_cpu_backend
 
 if TYPE_CHECKING:
-    from verl.utils.fsdp_utils__upstream import merged_lora_context, normalize_peft_param_name  # noqa: F401  given by `extend`
+    from verl.utils.fsdp_utils__upstream import (  # noqa: F401  given by `extend`
+        merged_lora_context,
+        normalize_peft_param_name,
+        offload_fsdp_model_to_cpu,
+        offload_fsdp_optimizer,
+    )
 
 if is_cpu_backend:
 

@@ -37,6 +37,7 @@ FORK_KEYS = {
     "trainer.share_data_evidence": "tokens",
     "trainer.share_data_evidence_tokens": 1_048_576,
     "trainer.share_data_weight_change": "full",
+    "trainer.share_data_noise": 20,
     "actor_rollout_ref.rollout.skip_index": True,
 }
 UPSTREAM = next(

@@ -52,6 +52,7 @@ def save(path: Path, evidence: StepEvidence) -> int:
             "sampling": dict(evidence.sampling),
             "weights": dict(evidence.weights),
             "changes": {name: asdict(change) for name, change in evidence.changes.items()},
+            "noise": dict(evidence.noise),
             "timing_s": dict(evidence.timing_s),
             "missing": {name: reason.to_json() for name, reason in evidence.missing.items()},
         },
@@ -109,6 +110,7 @@ def _evidence(record: StoredRecord) -> StepEvidence:
         sampling=dict(meta["sampling"]),
         weights={str(name): str(value) for name, value in meta["weights"].items()},
         changes={str(name): _change(**change) for name, change in meta["changes"].items()},
+        noise=_floats(meta.get("noise", {})),  # files of 0.1.0 have none
         timing_s=_floats(meta["timing_s"]),
         missing={str(name): read_reason(reason) for name, reason in meta["missing"].items()},
     )

@@ -76,6 +76,13 @@ class StepEvidence:
     by the rollout engine. Empty for engines that do not tell."""
     changes: Mapping[str, TensorChange] = field(default_factory=dict)
     """How far the update moved each tensor, by its name in the training engine."""
+    noise: Mapping[str, float] = field(default_factory=dict)
+    """How far rounding can move what this run computes, predicted on its weights and rows of the step before the
+    update. By `train/{quantity}` in the format that it trains in, by `engine/{quantity}` in the rollout engine's:
+    quantities of `diagnosis.distances`, `logprob_abs_diff_q999`, `entropy_abs_diff_mean`, `tokens`. Of the gradient and
+    of the change of the weights, relative: `train/grad_rel_diff`, `train/grad_norm_rel_diff`, `train/change_rel_diff`,
+    `train/change_norm_rel_diff`, and by tensor `train/grad_rel_diff/{tensor}`, `train/change_rel_diff/{tensor}`.
+    `seconds` is what that took."""
     timing_s: Mapping[str, float] = field(default_factory=dict)
     missing: Mapping[str, Reason] = field(default_factory=dict)
     """What could not be recorded (`tokens/rollout`, `weights`, `changes` ...): why, and what to set."""

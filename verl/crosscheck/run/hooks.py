@@ -80,6 +80,9 @@ class NoHooks:
     def after_log_probs(self, computed: Any) -> None:
         """Upstream's `_compute_old_log_prob` has returned `computed`, whose entropies upstream drops afterwards."""
 
+    def before_update(self, batch: DataProto, global_step: int) -> None:
+        """The actor is about to be updated on `batch`, B rows, and its workers are idle."""
+
     def after_update(self, actor: ActorFiles, update: ActorUpdate) -> dict[str, float]:
         """The actor was updated, and its weights are not pushed to the engine yet. Returns metrics."""
         return {}

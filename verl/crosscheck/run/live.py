@@ -82,6 +82,9 @@ class LiveExchange(Exchange):
         """Report how this run ended. The first report counts."""
         self.run.end(error)
 
+    def before_update(self, batch: DataProto, global_step: int) -> None:
+        self.observer.before_update(batch, global_step)
+
     # ---------------------------------------------------------------- steps of these places
 
     def report_facts(self, facts: dict[str, Any]) -> None:

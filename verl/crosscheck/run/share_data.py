@@ -25,6 +25,7 @@ from verl.crosscheck.run.hooks import ActorFiles, ActorUpdate
 from verl.crosscheck.run.selection import exchange_for, open_announced
 from verl.crosscheck.run.startup import validate
 from verl.crosscheck.settings import ShareMode
+from verl.protocol import DataProto
 
 __all__ = ["ShareDataTest"]
 
@@ -66,6 +67,16 @@ class ShareDataTest:
         """
         if (mode := ShareMode.parse(share_data)) is not None:
             self._in_mode(mode).before_rollout(worker)
+
+    def before_update_policy(self, share_data: str, batch: DataProto, global_step: int) -> None:
+        """Predict how far rounding can move the update that is about to be made, if it is the step's turn.
+
+        Args:
+            share_data: "ckpt" or "rollout".
+            batch: what the actor will be updated on.
+        """
+        if (mode := ShareMode.parse(share_data)) is not None:
+            self._in_mode(mode).before_update(batch, global_step)
 
     def after_update_policy(
         self,

@@ -8,7 +8,8 @@
     tensors.py  the tensors that one rank holds, found without communication
     sync.py     what the trainer calls: digests of what was sent to the rollout engine and of what it holds
     change/     how far an update moved each tensor
+    noise/      how far rounding can move log-probs, gradients and the change, predicted on the run's own weights
     portable/   checkpoints that any layout of ranks reads
 
-The training workers stay upstream's: Ray runs the functions of the two modules `on_worker` inside them.
+The training workers stay upstream's: Ray runs the functions of the modules `on_worker` inside them.
 """

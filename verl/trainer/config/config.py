@@ -103,6 +103,8 @@ class TrainerConfig(BaseConfig):
     all."""
     share_data_weight_change: str = ShareSettings.weight_change.value
     """How closely mode `ckpt` compares both updates' changes of each tensor: `full`, `norm` or `off`."""
+    share_data_noise: int = ShareSettings.noise_every
+    """Steps between two predictions of how far rounding can move log-probs, gradient and update; 0 makes none."""
 
     def __post_init__(self) -> None:
         self.share_settings  # noqa: B018  validates

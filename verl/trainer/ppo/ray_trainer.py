@@ -72,6 +72,7 @@ class RayPPOTrainer(_upstream.RayPPOTrainer):
         return result
 
     def _update_actor(self, batch: DataProto) -> DataProto:
+        self.crosscheck.before_update(batch, self.global_steps)
         output = super()._update_actor(batch)
         metrics = output.meta_info["metrics"]
         actor = ActorFiles(

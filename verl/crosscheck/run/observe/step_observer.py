@@ -30,11 +30,13 @@ from verl.crosscheck.redaction import text_without_secrets
 from verl.crosscheck.report.live_line import live_line
 from verl.crosscheck.run.hooks import ActorFiles, ActorUpdate, Load
 from verl.crosscheck.run.observe.gather import blank_evidence, evidence_of_batch
+from verl.crosscheck.run.observe.noise import NOT_ASKED, NoiseProbe
 from verl.crosscheck.run.observe.sampling import sampling_of
 from verl.crosscheck.run.step_times import StepTimes
 from verl.crosscheck.settings import CkptFormat, Detail, ShareMode, ShareSettings
 from verl.crosscheck.weights.change.watch import WeightWatch
 from verl.crosscheck.weights.sync import EngineDigests, EngineWeights
+from verl.protocol import DataProto
 
 PREFIX = "crosscheck/"
 """Prefix of the metrics of a comparison."""
@@ -62,6 +64,7 @@ class StepObserver:
         self._missing: Mapping[str, Reason] = {}
         self._watch: WeightWatch | None = None
         self._engine: EngineWeights | None = None
+        self._noise: NoiseProbe | None = None
         self._samples = slot.mode is ShareMode.CKPT
         """Whether the run's own engine generates."""
         self._thread = ThreadPoolExecutor(1, "crosscheck-observer")
@@ -79,11 +82,18 @@ class StepObserver:
         if not self._on:
             return
         self._watch = WeightWatch(workers, self._settings.weight_change)
+        self._noise = NoiseProbe(workers, self._settings.noise_every, self._sampling)
         with self._times.spent("evidence"):
             self._watch.begin()
             if self._samples:
                 self._engine = EngineWeights(workers)
                 self._engine.begin()
+
+    def before_update(self, batch: DataProto, global_step: int) -> None:
+        """Predict how far rounding can move this step's numbers."""
+        if self._noise is not None:
+            with self._times.spent("noise"):
+                self._noise.measure(batch, global_step)
 
     def observe(
         self, observed: Callable[[], ActorUpdate] | None, update_index: int, form: CkptFormat | None
@@ -170,8 +180,9 @@ class StepObserver:
             pending = self._pending_digests
             weights, no_weights = pending.result() if pending else ({}, {"weights": why})
             changes, no_changes = self._changes
-            missing = {**evidence.missing, **no_changes, **no_weights}
-            complete = replace(evidence, changes=changes, weights=weights, missing=missing)
+            noise, no_noise = ({}, {"noise": NOT_ASKED}) if self._noise is None else self._noise.take()
+            missing = {**evidence.missing, **no_changes, **no_weights, **no_noise}
+            complete = replace(evidence, changes=changes, weights=weights, noise=noise, missing=missing)
             self._attempts.keep(
                 self._slot.names.evidence(complete.global_step), lambda path: files.save(path, complete)
             )
