@@ -12,7 +12,7 @@ import pytest
 import torch
 from tiny_models import tiny_qwen2
 
-from recipe.crosscheck.make_model import build_tokenizer
+from recipe.crosscheck.model import build_tokenizer
 from verl.crosscheck.run.observe.noise import gradient_noise, log_prob_noise, total_by_tensor
 
 pytestmark = pytest.mark.slow  # about 15 s a process

@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from recipe.crosscheck.make_model import MODEL_DIR
+from recipe.crosscheck.data import MODEL_DIR
 from verl.crosscheck.weights.noise.gradient import gradient_sums, local_gradients
 from verl.crosscheck.weights.noise.rounding import (
     FP8_LINEAR,
