@@ -2,11 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random rounding: what it does to numbers, and whether it predicts how far two real implementations are apart."""
 
+import copy
 import time
 
 import pytest
 import torch
+import torch.distributed as dist
+from tiny_models import tiny_qwen2
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from transformers import AutoModelForCausalLM
+from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
 
 from recipe.crosscheck.data import MODEL_DIR
 from verl.crosscheck.weights.noise.gradient import gradient_sums, local_gradients
@@ -19,6 +26,7 @@ from verl.crosscheck.weights.noise.rounding import (
     rounded,
     rounding,
 )
+from verl.crosscheck.weights.tensors import local_parameters
 
 FORMATS = [torch.float32, torch.float16, torch.bfloat16]
 PROMPTS, TOKENS = 48, 24
@@ -94,6 +102,76 @@ def test_predictions_are_near_what_real_implementations_are_apart(ids, dtype, au
         seen.append(mean_difference(log_probs(model(), ids, False), plain))
     for each in seen:
         assert predicted / 3 < each < predicted * 3, (predicted, seen)
+
+
+def backward(of, ids, advantages, autocast):
+    of.zero_grad()
+    new = log_probs(of, ids, autocast)
+    (-(advantages[:, None] * torch.exp(new - new.detach())).mean()).backward()
+
+
+@pytest.mark.parametrize(("dtype", "autocast"), [(torch.float32, True), (torch.bfloat16, False)])
+def test_predicted_gradients_are_near_what_real_implementations_are_apart(ids, dtype, autocast):
+    """Likewise, of the gradient and of the change that Adam makes first, as vectors of all tensors."""
+    advantages = torch.randn(len(ids))
+
+    def apart(of, plain, optimizer):
+        sums = list(gradient_sums(of, optimizer, plain).values())
+        relative = [(each.apart, each.plain, each.change_apart, each.change) for each in sums]
+        totals = [sum(column) for column in zip(*relative, strict=True)]
+        return (totals[0] / totals[1]) ** 0.5, (totals[2] / totals[3]) ** 0.5
+
+    sdpa = model(dtype=dtype)
+    optimizer = torch.optim.AdamW(sdpa.parameters(), lr=1e-3)
+    backward(sdpa, ids, advantages, autocast)
+    plain = {name: gradient.clone() for name, gradient in local_gradients(sdpa).items()}
+    with rounding(sdpa, OWN, seed=int(ids.sum())):
+        backward(sdpa, ids, advantages, autocast)
+    predicted = apart(sdpa, plain, optimizer)
+    eager = model("eager", dtype)
+    backward(eager, ids, advantages, autocast)
+    seen = apart(eager, plain, torch.optim.AdamW(eager.parameters(), lr=1e-3))
+    for one, other in zip(predicted, seen, strict=True):
+        assert one / 4 < other < one * 3, (predicted, seen)
+
+
+@pytest.fixture
+def group():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("kind", ["fsdp1", "fsdp1-orig", "fsdp2"])
+def test_wrappers_of_fsdp(group, kind):
+    """Gradients go by the names that changes of the weights have, and each inner module is rounded once."""
+    plain = tiny_qwen2()
+    ids = torch.randint(3, 37, (2, 9))
+    wrapped = copy.deepcopy(plain)
+    if kind == "fsdp2":
+        for layer in wrapped.model.layers:
+            fully_shard(layer, mesh=init_device_mesh("cpu", (1,)))
+        fully_shard(wrapped, mesh=init_device_mesh("cpu", (1,)))
+    else:
+        policy = ModuleWrapPolicy({Qwen2DecoderLayer})
+        device = torch.device("cpu")
+        wrapped = FullyShardedDataParallel(
+            wrapped, auto_wrap_policy=policy, device_id=device, use_orig_params=kind == "fsdp1-orig"
+        )
+    outputs = []
+    for each in (plain, wrapped):
+        with rounding(each, Roundoff(2**-9, 2**-9), seed=2) as modules:
+            logits = each(input_ids=ids, use_cache=False).logits
+            logits.square().mean().backward()
+        assert modules == 21
+        outputs.append(logits.detach())
+    assert torch.allclose(outputs[0], outputs[1], rtol=1e-4, atol=1e-4)
+    gradients = local_gradients(wrapped)
+    parts = local_parameters([wrapped])
+    assert gradients.keys() == parts.keys()
+    assert all(gradients[name].numel() == parts[name].local.numel() for name in parts)
+    whole = sum(float(each.square().sum()) for each in gradients.values())
+    assert whole == pytest.approx(sum(float(p.grad.square().sum()) for p in plain.parameters()), rel=1e-3)
 
 
 def test_a_pass_with_checkpointing_has_the_same_gradient_as_without(ids):
