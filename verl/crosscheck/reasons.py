@@ -57,6 +57,19 @@ class ReasonCode(str, Enum):
         "the trainer did not compute log-probs, and entropies with them, before the update",
     )
     NO_SCORES = "no_scores", "the batch has no token_level_scores"
+    REWARD_NOT_LOCAL = (
+        "reward_not_local",
+        "rewards come with the rollout, and are of a model or not known to the trainer, so the own ones were not taken",
+    )
+    REWARD_NOT_REPEATABLE = (
+        "reward_not_repeatable",
+        "the reward function gives other scores for the same responses when called again ({where})",
+    )
+    REWARD_ERROR = "reward_error", "the own reward function failed on the other run's responses ({error})"
+    REWARD_NOT_RECOMPUTED = (
+        "reward_not_recomputed",
+        "rewards come with the rollout, and evidence has none by the own reward function",
+    )
     NO_ADVANTAGES = "no_advantages", "the batch has no advantages"
     MODEL_CONFIG_UNREADABLE = "model_config_unreadable", "the model's configuration cannot be read here ({error})"
     NO_END_MARK = "no_end_mark", "no end mark is named by tokenizer or model"

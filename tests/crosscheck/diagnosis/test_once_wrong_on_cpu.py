@@ -149,6 +149,22 @@ def test_another_reward_for_the_same_responses():
     assert (verdict.phase, verdict.because) == (Phase.REWARD_OR_ADVANTAGE, (Because.REWARDS_DIFFER.value,))
 
 
+def test_a_reward_function_of_a_that_is_wrong_travels_with_its_rollout():
+    """Both runs train on the rewards that came with the rollout: only B's own function shows it."""
+    sampler, taker = step(World(), np.random.default_rng(3))
+    own = np.where(np.arange(len(taker.row_ids)) < 64, taker.rows["reward"], np.nan)
+    agreeing = replace(taker, rows={**taker.rows, "own_reward": own})
+    assert (
+        judge(scenario_1=[compare_step(sampler, agreeing, LIMITS[FP32])], limits=LIMITS[FP32]).phase is Phase.NO_FAULT
+    )
+    differing = replace(taker, rows={**taker.rows, "own_reward": 1.0 - own})
+    verdict = judge(scenario_1=[compare_step(sampler, differing, LIMITS[FP32])], limits=LIMITS[FP32])
+    assert (verdict.phase, verdict.because) == (Phase.REWARD_OR_ADVANTAGE, (Because.REWARDS_DIFFER.value,))
+    unknown = judge(scenario_1=[compare_step(sampler, taker, LIMITS[FP32])] * 3, limits=LIMITS[FP32])
+    assert "inputs/reward_recomputed_rel_diff_max" in unknown.not_compared
+    assert unknown.confidence is not Confidence.HIGH
+
+
 def test_a_critic_is_listed_as_not_compared():
     sides = [
         replace(each, sampling={**each.sampling, "critic": True}) for each in step(World(), np.random.default_rng(4))

@@ -47,6 +47,7 @@ def step(number=1, *, rows=64, extra=(), outcomes=None, **states):
         findings.append(Finding(Aspect.SAMPLING, "nll_minus_entropy_mean", AGREE, mean))
         findings.append(Finding(Aspect.SAMPLING, "nll_minus_entropy_z", AGREE, z))
     findings.append(Finding(Aspect.UPDATE, "change_rel_diff", AGREE, 0.0))
+    findings.append(Finding(Aspect.INPUTS, "reward_recomputed_rel_diff_max", AGREE, 0.0))
     assert not states, states
     return StepComparison(number, number - 1, rows, 1000, (*findings, *extra), outcomes=outcomes or {})
 

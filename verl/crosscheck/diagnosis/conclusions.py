@@ -93,8 +93,10 @@ def of_no_fault(steps: Sequence[StepComparison]) -> Confidence:
 
 
 def _complete(step: StepComparison) -> bool:
-    changes = any(each.quantity == "change_rel_diff" and each.value is not None for each in step.findings)
-    return changes and all(state_of(step.findings, aspect) is State.AGREE for aspect in (*ESSENTIAL, *BESIDES))
+    known = {each.quantity for each in step.findings if each.value is not None}
+    agree = all(state_of(step.findings, aspect) is State.AGREE for aspect in (*ESSENTIAL, *BESIDES))
+    critic = any(each.quantity == "critic_update" for each in step.findings)
+    return agree and not critic and known >= {"change_rel_diff", "reward_recomputed_rel_diff_max"}
 
 
 BY_PHASE = {

@@ -148,6 +148,7 @@ def _update(counts: _Counts, scenario: int) -> tuple[Because, ...]:
 
 
 _FROM_LOG_PROBS = ("advantage_rel_diff", "reward_rel_diff_max")
+_REWARDS = ("reward_rel_diff_max", "reward_recomputed_rel_diff_max")
 
 
 def _may_follow(findings: Iterable[Finding]) -> bool:
@@ -159,6 +160,6 @@ def _driver(comparison: StepComparison) -> tuple[Because, ...]:
     """Reward or advantage, if these alone differ and no critic is between them."""
     differing = [f.quantity for f in comparison.findings if f.aspect is Aspect.INPUTS and f.state is DIFFER]
     critic = any(each.quantity == "critic_update" for each in comparison.findings)
-    if "reward_rel_diff_max" in differing and set(differing) <= set(_FROM_LOG_PROBS):
+    if set(_REWARDS) & set(differing) and set(differing) <= {*_FROM_LOG_PROBS, *_REWARDS}:
         return (Because.REWARDS_DIFFER,)
     return (Because.ADVANTAGES_DIFFER,) if differing == ["advantage_rel_diff"] and not critic else ()

@@ -125,6 +125,7 @@ LIMIT_NAMES = tuple(each.name for each in fields(Thresholds) if "reason" in each
 
 _ALIASES = {
     "equal_first_tokens_nats": "equal_responses_nats",
+    "reward_recomputed_rel_diff_max": "reward_rel_diff_max",
     "change_rel_diff_kind_max": "change_rel_diff_max",
     "change_rel_diff_layer_max": "change_rel_diff_max",
     "nll_minus_entropy_train_mean": "nll_minus_entropy_mean",
@@ -206,10 +207,11 @@ MISSING_SHARE = 0.25
 STRONG = 3.0
 """Confidence of a fault: `high` if the strongest evidence is this many times beyond its limit, or there is evidence
 in two steps or more, and the reference was shown by a control or scenario 2, or is not needed. `medium` if one of
-these fails, such as a reference that is shown by other steps of the pair alone. `low` if both fail, if only sums over
-rows were compared, or if only outcomes speak. Confidence of "no fault found": `high` with sampling, sync and change of
-the weights compared too, in 3 steps or more; `medium` with the essentials; `low` if only sums over rows were
-compared."""
+these fails, such as a reference that is shown by other steps of the pair alone; two updates of which B's is taken for
+right; a training engine that scenario 2 alone shows. `low` if both fail, if only sums over rows were compared, or if
+only outcomes speak. Confidence of "no fault found": `high` with sampling, independence, sync, change of the weights and
+rewards by the taker's own function compared too, without a critic, in 3 steps or more; `medium` with the essentials;
+`low` if only sums over rows were compared."""
 STEPS_FOR_HIGH = 3
 
 _COMMON = {"reward_rel_diff_max": 1e-3, "advantage_rel_diff": 0.01}

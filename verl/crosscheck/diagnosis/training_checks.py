@@ -52,6 +52,7 @@ def input_findings(rows: Alignment) -> list[Finding]:
     found = [_rows_finding(rows), _mask_finding(rows)]
     reward = [rows.column(taker, "reward") for taker in (False, True)]
     found.append(_reward_finding(rows, *reward))
+    found.append(_own_reward_finding(rows))
     found.append(_advantage_finding(rows))
     return found
 
@@ -106,6 +107,24 @@ def _reward_finding(rows: Alignment, own: npt.NDArray[Any] | None, other: npt.ND
     differ = int(np.count_nonzero(apart > 1e-6 * scale))
     reason = because(ReasonCode.SOME_ROWS, rows=differ, all_rows=rows.rows) if differ else None
     return measured(Aspect.INPUTS, "reward_rel_diff_max", float(apart.max()) / scale, reason)
+
+
+def _own_reward_finding(rows: Alignment) -> Finding:
+    """Whether the taker's own reward function gives the rewards that came with the rollout."""
+    quantity = "reward_recomputed_rel_diff_max"
+    reward, own = rows.column(True, "reward"), rows.column(True, "own_reward")
+    scored = None if own is None else ~np.isnan(own)
+    if reward is None or own is None or scored is None or not scored.any():
+        recorded = rows.sides[1].missing.get("rows/own_reward")
+        return missing(Aspect.INPUTS, quantity, recorded or because(ReasonCode.REWARD_NOT_RECOMPUTED))
+    apart = np.abs(own - reward)[scored]
+    if not np.isfinite(apart).all():
+        count = int(np.count_nonzero(~np.isfinite(apart)))
+        return broken(Aspect.INPUTS, quantity, because(ReasonCode.REWARDS_NOT_FINITE, rows=count))
+    scale = max(1.0, float(np.abs(reward[scored]).max()))
+    differ = int(np.count_nonzero(apart > 1e-6 * scale))
+    reason = because(ReasonCode.SOME_ROWS, rows=differ, all_rows=int(scored.sum())) if differ else None
+    return measured(Aspect.INPUTS, quantity, float(apart.max()) / scale, reason)
 
 
 def _advantage_finding(rows: Alignment) -> Finding:

@@ -60,7 +60,8 @@ class StepEvidence:
     rows: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     """[R] each, by name: `mask_tokens` (trained-on tokens), `rollout_sum`, `train_sum`, `ref_sum` (sums of log-probs
     over the mask), `entropy_sum` (of the training engine's distribution, over the mask, at the temperature that the
-    log-probs have), `reward`, `advantage_sum`, `advantage_abs_sum` (over the mask), `last_token` and `first_token`
+    log-probs have), `reward`, `advantage_sum`, `advantage_abs_sum` (over the mask), `own_reward`
+    (by the own reward function of a run that takes rollouts; NaN in rows not scored), `last_token` and `first_token`
     (ids of response tokens, -1 without one), `first_rollout` (log-prob of the first token by the engine that sampled),
     `stops_inside` (stop tokens before the last token), `prompt_id`, `response_id` (equal for equal tokens)."""
     tokens: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)

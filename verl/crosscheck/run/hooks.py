@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from verl.crosscheck.errors import SettingsError
+from verl.crosscheck.run.rewards import Rescore
 from verl.crosscheck.settings import CkptFormat
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ class ActorUpdate:
     global_step: int
     entropies_BT: torch.Tensor | None = None
     """Of the training engine's distributions, in the order of the batch."""
+    rescore: Rescore | None = None
+    """Scores rows of the batch with the run's own reward function; None if that is not known or no local function."""
     recomputed: bool = True
     """Whether `old_log_probs` are the training engine's; False if they are the rollout's under another name."""
 

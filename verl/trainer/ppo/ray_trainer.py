@@ -11,6 +11,7 @@ from verl.crosscheck.console import MARK, say
 from verl.crosscheck.run.checkpoints import flatten_async_save, require_all_ranks
 from verl.crosscheck.run.hooks import ActorFiles, ActorUpdate, NoHooks
 from verl.crosscheck.run.resuming import own_checkpoint
+from verl.crosscheck.run.rewards import rescore_of
 from verl.crosscheck.run.selection import hooks_for
 from verl.protocol import DataProto
 from verl.trainer.ppo import ray_trainer__upstream as _upstream
@@ -78,7 +79,9 @@ class RayPPOTrainer(_upstream.RayPPOTrainer):
         actor = ActorFiles(
             self._load_shared_actor, self._save_shared_actor, self._load_portable_actor, self._save_portable_actor
         )
-        metrics.update(self.crosscheck.after_update(actor, ActorUpdate(batch, metrics, self.global_steps)))
+        rescore = rescore_of(getattr(self, "reward_loop_manager", None), batch)
+        update = ActorUpdate(batch, metrics, self.global_steps, rescore=rescore)
+        metrics.update(self.crosscheck.after_update(actor, update))
         return output
 
     def _load_shared_actor(self, path: str) -> None:

@@ -288,6 +288,10 @@ QUANTITIES = {
     "rows_unmatched_share": Named("responses of one run only", "Share of responses that the other run does not have."),
     "mask_diff_rows": Named("responses with other masks", "Responses of which the two runs train on other tokens."),
     "reward_rel_diff_max": Named("reward difference, max", "Relative, of the worst response."),
+    "reward_recomputed_rel_diff_max": Named(
+        "reward by the own function, difference, max",
+        "The rewards that came with the rollout against those of the taker's own reward function.",
+    ),
     "advantage_rel_diff": Named("advantage difference", "Relative."),
     "grad_norm_rel_diff": Named("gradient norm difference", "Relative."),
     "loss_rel_diff": Named("loss difference", "Relative."),

@@ -226,6 +226,9 @@ QUANTITIES = {
     "rows_unmatched_share": Named("仅一方有的回复", "另一个任务没有的回复所占的比例。"),
     "mask_diff_rows": Named("掩码不同的回复", "两个任务训练的 token 不同的回复数。"),
     "reward_rel_diff_max": Named("奖励差的最大值", "相对差，取最差的回复。"),
+    "reward_recomputed_rel_diff_max": Named(
+        "自己的奖励函数之差的最大值", "随 rollout 到来的奖励与接收方自己的奖励函数给出的奖励之差。"
+    ),
     "advantage_rel_diff": Named("优势差", "相对差。"),
     "grad_norm_rel_diff": Named("梯度范数差", "相对差。"),
     "loss_rel_diff": Named("损失差", "相对差。"),

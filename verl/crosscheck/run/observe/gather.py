@@ -16,11 +16,12 @@ import numpy.typing as npt
 import torch
 
 from verl.crosscheck.evidence.files import round_to_16_bits, round_to_24_bits
-from verl.crosscheck.evidence.row_identity import identities, lowest_within, row_ids, unpadded
+from verl.crosscheck.evidence.row_identity import RowIds, identities, lowest_within, row_ids, unpadded
 from verl.crosscheck.evidence.step import MASK, REF, ROLLOUT, TRAIN, StepEvidence
 from verl.crosscheck.reasons import Reason, ReasonCode, because
 from verl.crosscheck.run.hooks import ActorUpdate
-from verl.crosscheck.settings import Detail
+from verl.crosscheck.run.rewards import ROWS, NotRepeatableError, own_rewards
+from verl.crosscheck.settings import Detail, ShareMode
 
 LOG_PROBS = {ROLLOUT: "rollout_log_probs", TRAIN: "old_log_probs", REF: "ref_log_prob"}
 """Columns of a batch of upstream's, by what evidence calls them."""
@@ -93,6 +94,7 @@ def evidence_of_batch(update: ActorUpdate, blank: StepEvidence, max_tokens: int 
     prompts, responses = unpadded(prompts_BP, responses_BT, attended)
     ids = row_ids(prompts, responses, ties)
     rows["prompt_id"], rows["response_id"] = identities(prompts), identities(responses)
+    _rescored(update, blank, ids, rows, missing)
     kept = lowest_within(ids, lengths, max_tokens if blank.detail is Detail.TOKENS else None)
     tokens: dict[str, Column] = {}
     if blank.detail is Detail.TOKENS:
@@ -153,6 +155,27 @@ def _row_numbers(
     last = np.take_along_axis(columns["responses"], np.maximum(lengths - 1, 0)[:, None].astype(np.int64), axis=1)[:, 0]
     rows["last_token"] = np.where(lengths > 0, last, -1).astype(np.int64)
     return rows
+
+
+def _rescored(
+    update: ActorUpdate, blank: StepEvidence, ids: RowIds, rows: dict[str, Column], missing: dict[str, Reason]
+) -> None:
+    """Add `own_reward` of the rows of lowest identity, in mode `rollout`, whose rewards come with the rollout."""
+    if blank.mode != ShareMode.ROLLOUT.value or "reward" not in rows:
+        return
+    if update.rescore is None:
+        missing["rows/own_reward"] = because(ReasonCode.REWARD_NOT_LOCAL)
+        return
+    chosen = np.argsort(ids, kind="stable")[:ROWS]
+    column = np.full(len(ids), np.nan)
+    try:
+        column[chosen] = own_rewards(update.rescore, chosen.tolist(), rows["reward"][chosen])
+    except NotRepeatableError as e:
+        missing["rows/own_reward"] = because(ReasonCode.REWARD_NOT_REPEATABLE, where=str(e))
+    except Exception as e:  # whatever a reward function does; what was trained on is recorded all the same
+        missing["rows/own_reward"] = because(ReasonCode.REWARD_ERROR, error=f"{type(e).__name__}: {e}"[:200])
+    else:
+        rows["own_reward"] = column
 
 
 def _stops_inside(responses_BT: Column, mask_BT: Column, stops: Any) -> Column | None:
