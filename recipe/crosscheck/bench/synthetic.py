@@ -79,6 +79,8 @@ def evidence_of_step(plan: SyntheticPlan, step: int) -> tuple[StepEvidence, Step
 
     def of(mode: str) -> StepEvidence:
         own = {**rows, "train_sum": _sums(trains[mode], lengths)}
+        if mode == ShareMode.ROLLOUT.value:
+            own["own_reward"] = rows["reward"]
         return StepEvidence(
             mode=mode,
             run_id=f"{mode}-run",
