@@ -83,7 +83,8 @@ class StepEvidence:
     quantities of `diagnosis.distances`, `logprob_abs_diff_q999`, `entropy_abs_diff_mean`, `tokens`. Of the gradient and
     of the change of the weights, relative: `train/grad_rel_diff`, `train/grad_norm_rel_diff`, `train/change_rel_diff`,
     `train/change_norm_rel_diff`, and by tensor `train/grad_rel_diff/{tensor}`, `train/change_rel_diff/{tensor}`.
-    `seconds` is what that took."""
+    `rows_share` is the share of the batch's rows that were measured: the whole batch's gradient is less noisy, by a
+    factor between that share's square root and 1. `seconds` is what that took."""
     timing_s: Mapping[str, float] = field(default_factory=dict)
     missing: Mapping[str, Reason] = field(default_factory=dict)
     """What could not be recorded (`tokens/rollout`, `weights`, `changes` ...): why, and what to set."""

@@ -108,7 +108,7 @@ def test_the_first_step_and_every_few_after_it(monkeypatch):
     assert workers.asked == ["place", "log_prob_passes", "gradient_passes"] * 3
     noise, missing = taken(NoiseProbe(None, 1, SAMPLING), 1)
     assert missing == {} and noise["train/logprob_abs_diff_mean"] == 0.125 and noise["train/change_rel_diff"] == 0.5
-    assert noise["seconds"] > 0
+    assert noise["seconds"] > 0 and noise["rows_share"] == 0.25
     probe.measure(batch_of([2] * 8), 14)
     assert probe.take()[1] == {"noise": because(ReasonCode.NOISE_OTHER_STEP, every=3)}
 

@@ -105,6 +105,7 @@ class NoiseProbe:
         engine = engine_roundoff(dtype, quantization)
         answers = dict(ask_all(self._group, log_prob_passes, parts, global_step, engine))
         noise = log_prob_noise([each for each in answers.values() if each is not None])
+        noise["rows_share"] = sum(map(len, rows)) / len(batch)
         missing = {}
         if engine is None:
             missing["noise/engine"] = because(ReasonCode.NOISE_FORMAT, dtype=dtype, quantization=str(quantization))
