@@ -232,7 +232,12 @@ def test_reasons_and_sources(language):
 
 @each_language
 def test_the_other_numbers_of_the_diagnosis(language):
-    rows = [*table(language, "limits.md", "`CONTROL_FACTOR`"), *table(language, "limits.md", "`MIN_TOKENS`")]
+    predicted = table(language, "limits.md", "`PREDICTED_FACTOR`")
+    rows = [
+        *predicted,
+        *table(language, "limits.md", "`CONTROL_FACTOR`"),
+        *table(language, "limits.md", "`MIN_TOKENS`"),
+    ]
     assert {span(row[0]): row[1] for row in rows} == {
         span(row[0]): number(getattr(thresholds, span(row[0]))) for row in rows
     }

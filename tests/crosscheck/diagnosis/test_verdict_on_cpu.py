@@ -443,6 +443,9 @@ def test_weak_evidence_of_one_step_is_medium():
     slight = Finding(Aspect.UPDATE, "pg_loss_rel_diff", DIFFER, LIMITS.loss_rel_diff * 1.5)
     once = judge(scenario_1=[*steps(2), step(3, extra=[slight])], limits=LIMITS)
     assert (once.phase, once.confidence) == (Phase.TRAINING_UPDATE, Confidence.LOW)
+    fixed = judge(scenario_1=[step(1), step(2, extra=[slight]), step(3, extra=[slight])], limits=LIMITS)
+    assert fixed.confidence is Confidence.LOW  # by a threshold of other models, which is beyond in each step alike
+    slight = Finding(Aspect.UPDATE, "grad_norm_rel_diff", DIFFER, 1.5 * LIMITS.grad_norm_rel_diff, predicted=0.01)
     twice = judge(scenario_1=[step(1), step(2, extra=[slight]), step(3, extra=[slight])], limits=LIMITS)
     assert (twice.confidence, twice.first_step) == (Confidence.MEDIUM, 2)  # which of two updates is wrong is not shown
     unmoved = Finding(Aspect.UPDATE, "sampler_unmoved_tensors", DIFFER, 4.0)

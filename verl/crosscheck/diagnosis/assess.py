@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from verl.crosscheck.diagnosis import thresholds as numbers
 from verl.crosscheck.diagnosis.findings import Aspect, Finding, State, StepComparison
-from verl.crosscheck.diagnosis.thresholds import BELOW_IS_BAD, Thresholds
+from verl.crosscheck.diagnosis.thresholds import BELOW_IS_BAD, Thresholds, threshold
 from verl.crosscheck.reasons import Reason, ReasonCode, because
 
 LOG_PROBS = (Aspect.ROLLOUT_TAKER, Aspect.ROLLOUT_SAMPLER, Aspect.FORWARD, Aspect.REFERENCE)
@@ -106,7 +106,7 @@ def strength(finding: Finding) -> float:
 def _assessed(finding: Finding, values: Values, limits: Thresholds, rows: int) -> Finding:
     if finding.value is None:
         return finding
-    limit = limits.of(finding.aspect, finding.quantity)
+    limit = threshold(limits, finding)
     if limit is None or _tells_nothing(finding, values):
         return replace(finding, limit=None, state=State.AGREE)
     if finding.aspect in LOG_PROBS and values.get((finding.aspect, "tokens"), numbers.MIN_TOKENS) < numbers.MIN_TOKENS:

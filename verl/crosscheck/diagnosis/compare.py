@@ -10,6 +10,7 @@ from verl.crosscheck.diagnosis.align import Alignment
 from verl.crosscheck.diagnosis.assess import LOG_PROBS, assess, missing, state_of
 from verl.crosscheck.diagnosis.findings import Aspect, Finding, State, StepComparison, WorstRow
 from verl.crosscheck.diagnosis.log_probs import WORST, Compared, compare_log_probs
+from verl.crosscheck.diagnosis.predictions import Predictions
 from verl.crosscheck.diagnosis.rollout_checks import (
     ending_findings,
     independence_findings,
@@ -47,6 +48,7 @@ def compare_step(sampler: StepEvidence, taker: StepEvidence, limits: Thresholds)
     rows = Alignment(sampler, taker)
     compared = _log_probs(rows)
     independence = independence_findings(sampler)
+    predictions = Predictions(sampler, taker)
     findings = [
         *input_findings(rows),
         *(finding for each in compared.values() for finding in each.findings),
@@ -54,7 +56,7 @@ def compare_step(sampler: StepEvidence, taker: StepEvidence, limits: Thresholds)
         *independence,
         *sync_findings(sampler),
         *ending_findings(sampler),
-        *update_findings(rows),
+        *update_findings(rows, predictions),
         *outcome_findings(rows, _nonfinite(compared)),
     ]
     return StepComparison(
@@ -62,7 +64,7 @@ def compare_step(sampler: StepEvidence, taker: StepEvidence, limits: Thresholds)
         update_index=sampler.update_index,
         rows=rows.rows,
         tokens=max(each.tokens for each in compared.values()),
-        findings=assess(findings, limits, rows.rows),
+        findings=assess(predictions.attached(findings), limits, rows.rows),
         worst_rows=_worst(compared),
         changes=relative_changes(sampler, taker),
         outcomes=outcomes(sampler, taker),

@@ -15,7 +15,7 @@ from verl.crosscheck.diagnosis.findings import Aspect, Confidence, Finding, Phas
 from verl.crosscheck.diagnosis.reading import StepReading
 from verl.crosscheck.diagnosis.reference import Reference
 from verl.crosscheck.diagnosis.rules import Because, Next
-from verl.crosscheck.diagnosis.thresholds import MISSING_SHARE, STEPS_FOR_HIGH, STRONG
+from verl.crosscheck.diagnosis.thresholds import FAR, MISSING_SHARE, STEPS_FOR_HIGH, STRONG
 from verl.crosscheck.reasons import Reason, ReasonCode, because
 
 ESSENTIAL = (Aspect.ROLLOUT_TAKER, Aspect.FORWARD, Aspect.UPDATE)
@@ -62,10 +62,22 @@ def of_fault(charges: Sequence[Charge], reference: Reference) -> Confidence:
     quantities = {each.quantity for each in findings if each.aspect in LOG_PROBS}
     if quantities == {BY_ROWS} and len(quantities) == len({each.quantity for each in findings}):
         return Confidence.LOW
-    strong = len(charges) > 1 or strongest(findings) >= STRONG
+    if any(_is_calibrated(each) for each in findings) or reference.because is Because.REFERENCE_SHOWN_BY_CONTROL:
+        strong = len(charges) > 1 or strongest(findings) >= STRONG
+    else:
+        strong = strongest(findings) >= FAR
     first = charges[0]
     shown = (reference.well_shown or not first.rests_on_reference) and not (first.rests_on_b or first.unconfirmed)
     return (Confidence.LOW, Confidence.MEDIUM, Confidence.HIGH)[strong + shown]
+
+
+CALIBRATED = (Aspect.SAMPLING, Aspect.SYNC, Aspect.ENDING, Aspect.INDEPENDENCE, Aspect.OUTCOME, Aspect.INPUTS)
+"""Aspects whose thresholds are those of chance, or of what must be exact."""
+
+
+def _is_calibrated(finding: Finding) -> bool:
+    """Whether a finding's threshold fits the pair: exact, of a test of chance, or by a prediction of noise."""
+    return finding.aspect in CALIBRATED or finding.predicted is not None or not finding.limit
 
 
 def missing_essentials(steps: Sequence[StepComparison], rollout: bool = True) -> tuple[Aspect, ...]:

@@ -68,6 +68,8 @@ class Finding:
     """False for a correlation, where values below the limit differ."""
     reason: Reason | None = None
     """If missing: why, and what to set. If different: where, such as the tensor or the number of rows."""
+    predicted: float | None = None
+    """The value that two healthy engines would have, as the runs predict it from their number formats."""
     error: float | None = None
     """Standard error of the value, from its scatter over rows; None where it is exact or not known."""
 

@@ -50,6 +50,7 @@ class FindingRecord(msgspec.Struct, frozen=True):
     reason_code: str | None = None
     reason_params: dict[str, Any] = msgspec.field(default_factory=dict)
     error: Number | None = None
+    predicted: Number | None = None
 
 
 class WorstRowRecord(msgspec.Struct, frozen=True):
@@ -182,7 +183,15 @@ def _finding(found: FindingRecord) -> Finding:
     reason = _coded(found.reason, coded) if found.reason or coded else None
     quantity = current_name(found.quantity)
     return Finding(
-        found.aspect, quantity, found.state, found.value, found.limit, found.above_is_bad, reason, found.error
+        found.aspect,
+        quantity,
+        found.state,
+        found.value,
+        found.limit,
+        found.above_is_bad,
+        reason,
+        predicted=found.predicted,
+        error=found.error,
     )
 
 
@@ -248,9 +257,10 @@ def _with_old_words(details: Mapping[str, Any]) -> dict[str, Any]:
 def _finding_record(found: Finding) -> FindingRecord:
     known = (found.aspect, found.quantity, found.state, found.value, found.limit, found.above_is_bad)
     if found.reason is None:
-        return FindingRecord(*known, error=found.error)
+        return FindingRecord(*known, error=found.error, predicted=found.predicted)
     coded = _code(found.reason)
-    return FindingRecord(*known, str(found.reason), coded["code"], coded["params"], found.error)
+    reason = (str(found.reason), coded["code"], coded["params"])
+    return FindingRecord(*known, *reason, error=found.error, predicted=found.predicted)
 
 
 def _code(reason: Reason) -> dict[str, Any]:

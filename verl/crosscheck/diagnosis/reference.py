@@ -23,7 +23,7 @@ from verl.crosscheck.diagnosis import thresholds as numbers
 from verl.crosscheck.diagnosis.assess import LOG_PROBS, reassess, state_of
 from verl.crosscheck.diagnosis.findings import Aspect, State, StepComparison
 from verl.crosscheck.diagnosis.rules import Because
-from verl.crosscheck.diagnosis.thresholds import BELOW_IS_BAD, Thresholds
+from verl.crosscheck.diagnosis.thresholds import Thresholds, excess, value_at
 
 MEASURED_ASPECTS = (*LOG_PROBS, Aspect.UPDATE, Aspect.ENDING)
 """Aspects whose limits a control measures. Counts, tests of chance and what must be exact keep theirs."""
@@ -37,7 +37,7 @@ Floors = dict[str, float]
 def floors(control: Sequence[StepComparison]) -> Floors:
     """How far apart two healthy runs were, by `aspect/quantity`; of correlations, how far below 1."""
     return {
-        f"{aspect.value}/{quantity}": _floor([_excess(quantity, value) for value in values])
+        f"{aspect.value}/{quantity}": _floor([excess(quantity, value) for value in values])
         for (aspect, quantity), values in _series(control).items()
     }
 
@@ -60,16 +60,17 @@ def with_control(limits: Thresholds, control: Sequence[StepComparison], *, alike
         aspect, _, quantity = key.partition("/")
         base = limits.of(Aspect(aspect), quantity)
         if base is not None and (floor > 0 or Aspect(aspect) is not Aspect.UPDATE):
-            width = _excess(quantity, base)
+            width = excess(quantity, base)
             least = numbers.CONTROL_SHRINK if alike else 1.0
             bounded = min(max(factor * floor, least * width), factor * numbers.CONTROL_CEILING * width)
-            found[key] = _value(quantity, bounded)
+            found[key] = value_at(quantity, bounded)
     own = MappingProxyType({**limits.own, **found})
-    return replace(limits, name=f"{limits.name}+control", own=own, control_steps=steps)
+    return replace(limits, name=f"{limits.name}+control", own=own, control_steps=steps, control_alike=alike)
 
 
 def raised_to_noise(limits: Thresholds, steps: Sequence[StepComparison], aspect: Aspect) -> Thresholds:
-    """Limits of one aspect, no lower than the noise of steps that agree allows; none is lowered.
+    """Limits of one aspect, no lower than the noise of steps that agree allows; none is lowered. Quantities whose noise
+    is predicted keep theirs.
 
     Args:
         limits: to begin with.
@@ -77,13 +78,14 @@ def raised_to_noise(limits: Thresholds, steps: Sequence[StepComparison], aspect:
         aspect: whose limits.
     """
     found = {}
+    predicted = {f.quantity for step in steps for f in step.findings if f.aspect is aspect and f.predicted is not None}
     for key, floor in floors(steps).items():
         named, _, quantity = key.partition("/")
         base = limits.of(aspect, quantity)
-        if named == aspect.value and base is not None:
+        if named == aspect.value and base is not None and quantity not in predicted:
             factor = numbers.BESIDE_FACTOR ** (2 if quantity in numbers.SQUARES else 1)
-            found[key] = _value(
-                quantity, max(factor * max(floor, _least(quantity, steps, aspect)), _excess(quantity, base))
+            found[key] = value_at(
+                quantity, max(factor * max(floor, _least(quantity, steps, aspect)), excess(quantity, base))
             )
     return replace(limits, own=MappingProxyType({**limits.own, **found}))
 
@@ -109,7 +111,7 @@ def beyond_noise(limits: Thresholds, control: Sequence[StepComparison], aspects:
     for key, floor in floors(control).items():
         aspect, _, quantity = key.partition("/")
         base = limits.of(Aspect(aspect), quantity)
-        if aspect in chosen and base is not None and floor > numbers.CONTROL_CEILING * _excess(quantity, base):
+        if aspect in chosen and base is not None and floor > numbers.CONTROL_CEILING * excess(quantity, base):
             found.append(key)
     return tuple(found)
 
@@ -131,20 +133,6 @@ def _series(control: Sequence[StepComparison]) -> dict[tuple[Aspect, str], list[
 def _floor(values: list[float]) -> float:
     middle = median(values)
     return min(max(values), numbers.CONTROL_OUTLIER * middle) if middle > 0 else max(values)
-
-
-def _excess(quantity: str, value: float) -> float:
-    """How far a value is from perfect agreement."""
-    if quantity in BELOW_IS_BAD:
-        return 1.0 - value
-    return value - 1.0 if quantity == "exp_abs_diff_mean" else value
-
-
-def _value(quantity: str, excess: float) -> float:
-    """The value that is so far from perfect agreement."""
-    if quantity in BELOW_IS_BAD:
-        return 1.0 - excess
-    return excess + 1.0 if quantity == "exp_abs_diff_mean" else excess
 
 
 MAX_DIFFERING = 0.1

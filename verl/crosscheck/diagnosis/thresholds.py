@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from verl.crosscheck.diagnosis.findings import Aspect
+from verl.crosscheck.diagnosis.findings import Aspect, Finding
 from verl.crosscheck.errors import SettingsError
 
 
@@ -110,11 +110,17 @@ class Thresholds:
     """Limits of a quantity in one aspect alone, by `aspect/quantity`; they come before the others."""
     control_steps: int = 0
     """Steps of the control that limits were measured on; 0 without one."""
+    control_alike: bool = True
+    """Whether devices, engines and number formats of the runs are those of that control."""
 
     def of(self, aspect: Aspect, quantity: str) -> float | None:
         """The limit of a quantity; None for one that is shown and not judged."""
         own = self.own.get(f"{aspect.value}/{quantity}")
         return own if own is not None else self._general().get(_ALIASES.get(quantity, quantity))
+
+    def has_own(self, aspect: Aspect, quantity: str) -> bool:
+        """Whether a control or a file gives the limit of a quantity of one aspect."""
+        return f"{aspect.value}/{quantity}" in self.own
 
     def _general(self) -> dict[str, float]:
         return {name: getattr(self, name) for name in LIMIT_NAMES}
@@ -185,6 +191,15 @@ its only token elsewhere."""
 
 CONTROL_FACTOR, CONTROL_FACTOR_SHORT, CONTROL_ENOUGH = 1.5, 2.0, 8
 """A limit is the control's floor times the first, or times the second below that many steps."""
+PREDICTED_FACTOR, PREDICTED_FACTOR_UPDATE = 2.5, 1.5
+"""A limit is the prediction times the first, or its square for what goes with the square of a difference; of the update
+times the second. Predictions of a small and a deep model are 1.0 to 1.9 times what eager and sdpa attention, and
+bfloat16 and float32, are apart in log-probs and gradients, and 0.8 to 1.3 times in Adam's first change (2 models)."""
+PREDICTED_SHRINK, PREDICTED_CEILING = 0.3, 10.0
+"""The least and the largest multiple of the profile's limit that a prediction makes: other kernels may differ by more
+than rounding in exact places, and noise ten times the profile's is none."""
+PREDICTED_CEILING_UPDATE = 0.9
+"""An update that is lost differs by 1, so no prediction may hide that."""
 BESIDE_FACTOR = 3.0
 """Without a control, a step's log-probs must be this many times as far apart as in the other steps to be set apart from
 them; quantities that go with the square of the difference, or with its tail, by the square of it. Those steps are the
@@ -212,7 +227,50 @@ right; a training engine that scenario 2 alone shows. `low` if both fail, if onl
 only outcomes speak. Confidence of "no fault found": `high` with sampling, independence, sync, change of the weights and
 rewards by the taker's own function compared too, without a critic, in 3 steps or more; `medium` with the essentials;
 `low` if only sums over rows were compared."""
+FAR = 10.0
+"""Where neither a prediction nor a control says what noise is, thresholds are those of other models: then evidence is
+strong from this many times beyond them, and several steps do not make it stronger."""
 STEPS_FOR_HIGH = 3
+
+
+def excess(quantity: str, value: float) -> float:
+    """Return how far a value is from perfect agreement."""
+    if quantity in BELOW_IS_BAD:
+        return 1.0 - value
+    return value - 1.0 if quantity == "exp_abs_diff_mean" else value
+
+
+def value_at(quantity: str, distance: float) -> float:
+    """Return the value that is so far from perfect agreement."""
+    if quantity in BELOW_IS_BAD:
+        return 1.0 - distance
+    return distance + 1.0 if quantity == "exp_abs_diff_mean" else distance
+
+
+def threshold(limits: Thresholds, finding: Finding) -> float | None:
+    """The threshold of a finding; None for one that is shown and not judged.
+
+    That of a file, or of a control of the same devices, engines and formats; else a multiple of the finding's
+    prediction, no lower than a share of the profile's and no higher than a ceiling; else the profile's. A control of
+    other devices may widen what follows from the prediction.
+
+    Args:
+        limits: of the pair.
+        finding: with its prediction, if there is one.
+    """
+    aspect, quantity = finding.aspect, finding.quantity
+    base, own = limits.of(aspect, quantity), limits.has_own(aspect, quantity)
+    if base is None or finding.predicted is None or (own and limits.control_alike):
+        return base
+    width, healthy = excess(quantity, base), excess(quantity, finding.predicted)
+    if aspect is Aspect.UPDATE:
+        bounded = min(PREDICTED_FACTOR_UPDATE * healthy, max(width, PREDICTED_CEILING_UPDATE))
+    else:
+        factor = PREDICTED_FACTOR ** (2 if quantity in SQUARES else 1)
+        bounded = min(factor * healthy, PREDICTED_CEILING * width)
+    least = 1.0 if own else PREDICTED_SHRINK
+    return value_at(quantity, max(least * width, bounded))
+
 
 _COMMON = {"reward_rel_diff_max": 1e-3, "advantage_rel_diff": 0.01}
 _BF16: dict[str, float] = {

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from verl.crosscheck.agreement.batch_split import BatchSplit, why_other_advantag
 from verl.crosscheck.diagnosis.align import Alignment
 from verl.crosscheck.diagnosis.assess import broken, measured, missing
 from verl.crosscheck.diagnosis.findings import Aspect, Finding
+from verl.crosscheck.diagnosis.predictions import Predictions
 from verl.crosscheck.diagnosis.thresholds import TENSOR_WEIGHT, UNMOVED, UNMOVED_EXPERTS
 from verl.crosscheck.evidence.step import StepEvidence, TensorChange
 from verl.crosscheck.reasons import Reason, ReasonCode, because
@@ -140,7 +142,7 @@ def _advantage_finding(rows: Alignment) -> Finding:
     return measured(Aspect.INPUTS, "advantage_rel_diff", apart / scale if scale > TINY else apart)
 
 
-def update_findings(rows: Alignment) -> list[Finding]:
+def update_findings(rows: Alignment, predictions: Predictions) -> list[Finding]:
     """Gradient norm, losses and change of the weights of both runs."""
     if why := _split(rows, why_other_updates):
         return [missing(Aspect.UPDATE, quantity, why) for quantity in (*METRICS, "change_rel_diff")]
@@ -160,7 +162,8 @@ def update_findings(rows: Alignment) -> list[Finding]:
             found.append(_relative(quantity, name, own[name], other[name], floor))
         elif name in own or name in other or name == "actor/grad_norm":
             found.append(missing(Aspect.UPDATE, quantity, _without_metric(rows, name)))
-    return found + change_findings(rows.sides[0], rows.sides[1]) + _state_findings(rows) + _critic_findings(rows)
+    found += change_findings(rows.sides[0], rows.sides[1], predictions)
+    return found + _state_findings(rows) + _critic_findings(rows)
 
 
 def _without_metric(rows: Alignment, name: str) -> Reason:
@@ -226,9 +229,9 @@ def _relative(quantity: str, name: str, own: float, other: float, floor: float) 
     return measured(Aspect.UPDATE, quantity, 0.0 if apart <= TINY else apart / max(abs(other), floor), reason)
 
 
-def change_findings(sampler: StepEvidence, taker: StepEvidence) -> list[Finding]:
-    """Change of all weights; of the tensor, the kind of tensor and the layer that are furthest apart; and how many
-    tensors one run alone left as they were."""
+def change_findings(sampler: StepEvidence, taker: StepEvidence, predictions: Predictions) -> list[Finding]:
+    """Change of all weights; of the tensor, the kind of tensor and the layer that are furthest apart, beside what is
+    predicted of each; and how many tensors one run alone left as they were."""
     changes = {name: parts for name, (_, parts) in _changes(sampler, taker).items()}
     if not changes:
         reason = sampler.missing.get("changes") or taker.missing.get("changes")
@@ -242,16 +245,13 @@ def change_findings(sampler: StepEvidence, taker: StepEvidence) -> list[Finding]
         return [missing(Aspect.UPDATE, "change_rel_diff", because(ReasonCode.NO_WEIGHT_MOVED))]
     base = float(np.sqrt(np.dot(numbers[:, 0], numbers[:, 0])))
     found = [measured(Aspect.UPDATE, "change_rel_diff", _ratio(apart, base))]
-    for quantity, groups in (
-        ("change_rel_diff_max", changes),
-        ("change_rel_diff_kind_max", _grouped(changes, kind_of)),
-        ("change_rel_diff_layer_max", _grouped(changes, layer_of)),
+    for quantity, group_of in (
+        ("change_rel_diff_max", str),
+        ("change_rel_diff_kind_max", kind_of),
+        ("change_rel_diff_layer_max", layer_of),
     ):
-        weighty = {name: parts for name, parts in groups.items() if max(parts) ** 2 > TENSOR_WEIGHT * size**2}
-        if weighty:
-            worst = max(weighty, key=lambda name: _ratio(weighty[name][1], weighty[name][0]))
-            value = _ratio(weighty[worst][1], weighty[worst][0])
-            found.append(measured(Aspect.UPDATE, quantity, value, because(ReasonCode.NAME, name=worst)))
+        worst = _worst(quantity, _grouped(changes, group_of), TENSOR_WEIGHT * size**2, predictions)
+        found += [] if worst is None else [worst]
     return found + _unmoved_findings(sampler, changes)
 
 
@@ -270,14 +270,40 @@ def layer_of(name: str) -> str:
     return name if found is None else name[: found.end()]
 
 
-def _grouped(
-    changes: Mapping[str, tuple[float, float]], group_of: Callable[[str], str]
-) -> dict[str, tuple[float, float]]:
-    """Norms of the other run's change and of the difference, of all tensors of a group together."""
-    squares: dict[str, npt.NDArray[np.float64]] = {}
+Changes = Mapping[str, tuple[float, float]]
+"""By tensor: norm of the other run's change, and of the difference of both."""
+
+
+def _grouped(changes: Changes, group_of: Callable[[str], str]) -> dict[str, Changes]:
+    """The tensors of each group."""
+    found: dict[str, dict[str, tuple[float, float]]] = {}
     for name, parts in changes.items():
-        squares[group_of(name)] = squares.get(group_of(name), np.zeros(2)) + np.square(parts)
-    return {group: (math.sqrt(sums[0]), math.sqrt(sums[1])) for group, sums in squares.items()}
+        found.setdefault(group_of(name), {})[name] = parts
+    return dict(found)
+
+
+LEAST_PREDICTED = 0.1
+"""Below, a prediction does not make a tensor stand out among the others."""
+
+
+def _worst(quantity: str, groups: Mapping[str, Changes], least: float, predictions: Predictions) -> Finding | None:
+    """The group that is furthest apart beside what is predicted of it; None if none carries weight.
+
+    Args:
+        least: squared norm of the change, or of the difference, from which a group is judged.
+    """
+    worst: tuple[float, Finding] | None = None
+    for name, members in groups.items():
+        base, apart = (math.sqrt(sum(parts[at] ** 2 for parts in members.values())) for at in (0, 1))
+        if max(base, apart) ** 2 <= least:
+            continue
+        value = _ratio(apart, base)
+        predicted = predictions.of_tensors({each: parts[0] ** 2 for each, parts in members.items()})
+        far = value / max(predicted or 0.0, LEAST_PREDICTED)
+        if worst is None or far > worst[0]:
+            finding = measured(Aspect.UPDATE, quantity, value, because(ReasonCode.NAME, name=name))
+            worst = far, replace(finding, predicted=predicted)
+    return None if worst is None else worst[1]
 
 
 def _unmoved_findings(sampler: StepEvidence, changes: Mapping[str, tuple[float, float]]) -> list[Finding]:

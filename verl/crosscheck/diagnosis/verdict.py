@@ -33,6 +33,7 @@ from verl.crosscheck.diagnosis.findings import (
     VerdictEvidence,
 )
 from verl.crosscheck.diagnosis.pooling import pooled
+from verl.crosscheck.diagnosis.predictions import carried_on
 from verl.crosscheck.diagnosis.reading import LOG_PROBS, SELF_EVIDENT, StepReading, read_step
 from verl.crosscheck.diagnosis.reference import (
     ASSUMED,
@@ -93,7 +94,8 @@ def judge_step(comparison: StepComparison, healthy_reference: bool, limits: Thre
 
 
 def _assessed(comparisons: Sequence[StepComparison], limits: Thresholds) -> list[StepComparison]:
-    return sorted((reassess(each, limits) for each in comparisons), key=lambda each: each.global_step)
+    steps = carried_on(sorted(comparisons, key=lambda each: each.global_step))
+    return [reassess(each, limits) for each in steps]
 
 
 @dataclass(frozen=True)

@@ -287,10 +287,13 @@ _COMMANDS: dict[Next, Callable[[Report], str]] = {
 
 
 def bound(finding: Finding, texts: Texts) -> str:
-    """The limit, and on which side of it a value agrees."""
+    """The limit, on which side of it a value agrees, and what was predicted."""
     if finding.limit is None:
         return texts.label("no_limit")
-    return texts.label("at_most" if finding.above_is_bad else "at_least", limit=number(finding.limit))
+    said = texts.label("at_most" if finding.above_is_bad else "at_least", limit=number(finding.limit))
+    if finding.predicted is None:
+        return said
+    return f"{said} ({texts.label('predicted', value=number(finding.predicted))})"
 
 
 def times(finding: Finding, texts: Texts) -> str:

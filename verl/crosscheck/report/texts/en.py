@@ -168,6 +168,7 @@ LABELS = {
     "not_compared_none": "Nothing was left out.",
     "what": "what",
     "why_and_set": "why, and what to set",
+    "predicted": "predicted {value}",
     "control_unlike": "It lowers none: devices, engines or number formats of the runs are not those of the control run.",
     "control_text": "Thresholds come from the control run: {steps} steps in {directory}.",
     "limits_file": "Thresholds are those of {path}.",

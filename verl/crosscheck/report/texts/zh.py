@@ -144,6 +144,7 @@ LABELS = {
     "not_compared_none": "没有遗漏。",
     "what": "内容",
     "why_and_set": "原因，以及应如何设置",
+    "predicted": "预测 {value}",
     "control_unlike": "对照运行没有收紧任何阈值：任务的设备、引擎或数值格式与对照运行不同。",
     "control_text": "阈值来自对照运行：{directory} 中的 {steps} 步。",
     "limits_file": "阈值来自 {path}。",
