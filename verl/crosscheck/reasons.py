@@ -154,6 +154,10 @@ class ReasonCode(str, Enum):
     NO_STOP_TOKENS = "no_stop_tokens", "the stop tokens or the length limit are not known"
     NO_LAST_TOKENS = "no_last_tokens", "the last tokens were not recorded"
     RESPONSES_EMPTY = "responses_empty", "every response is empty"
+    MASKS_NOT_WHOLE = (
+        "masks_not_whole",
+        "masks leave out tokens that were sampled, by what was sampled: what is left is not drawn as the test takes it",
+    )
     NO_ROW_COLUMN = "no_row_column", "the evidence has no {column} of rows: it is of an older version"
     NO_PROMPT_TWICE = "no_prompt_twice", "no prompt has two responses"
     STOPS_INSIDE_NOT_RECORDED = (

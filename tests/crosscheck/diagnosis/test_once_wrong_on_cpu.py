@@ -3,6 +3,7 @@
 """Cases that were once judged wrongly with high confidence, each with the right verdict, on several seeds."""
 
 from dataclasses import replace
+from math import hypot
 
 import numpy as np
 import pytest
@@ -269,3 +270,82 @@ def test_evidence_of_older_versions_lacks_the_new_tests_and_says_so():
     missing = {f"{f.aspect.value}/{f.quantity}": str(f.reason) for f in found.findings if f.state is State.MISSING}
     assert "older version" in missing["independence/equal_responses_nats"]
     assert "older version" in missing["ending/stop_inside_share"]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("shift", [0.03, 0.5])
+@pytest.mark.parametrize("who", ["train_a", "train_b", "both"])
+def test_log_probs_of_a_training_engine_that_do_not_sum_to_1(seed, shift, who):
+    """A sum over parts of the vocabulary that was not reduced over ranks: every log-prob is too high."""
+    shifted = []
+    for number in (1, 2, 3):
+        sides = step(World(rows=128, noise=BF16), np.random.default_rng([seed, number]), number)
+        for name, side in zip(("train_a", "train_b"), sides, strict=True):
+            if who in (name, "both"):
+                side.tokens["train"][:] = np.minimum(side.tokens["train"] + np.float32(shift), 0)
+        shifted.append(compare_step(*sides, LIMITS[BF16]))
+    verdict = judge(scenario_1=shifted, limits=LIMITS[BF16])
+    assert verdict.phase in (Phase.INCONCLUSIVE, Phase.NO_FAULT, Phase.TRAINING_FORWARD), verdict.because
+    assert verdict.phase is not Phase.TRAINING_FORWARD or who == "train_a"
+
+
+def test_masks_that_depend_on_the_response_make_no_test_of_chance():
+    """Overlong responses are masked in both runs, so those that are left are not a sample."""
+    for seed in range(30):
+        sides = step(World(rows=256, sharpness=2.0), np.random.default_rng([13, seed]))
+        masked = []
+        for side in sides:
+            keep = np.repeat(side.lengths < 8, side.lengths)
+            counts = np.where(side.lengths < 8, side.lengths, 0)
+            masked.append(
+                replace(side, tokens={**side.tokens, "mask": keep}, rows={**side.rows, "mask_tokens": counts})
+            )
+        found = compare_step(*masked, LIMITS[FP32])
+        for aspect in (Aspect.SAMPLING, Aspect.INDEPENDENCE):
+            (only,) = [each for each in found.findings if each.aspect is aspect]
+            assert only.state is State.MISSING and "masks leave out" in str(only.reason)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_fault_in_few_rows_is_found_over_steps(seed):
+    """Three of eight rows are beyond any threshold, and three standard errors of one step as well."""
+    few = []
+    for number in range(1, 9):
+        rng = np.random.default_rng([17, seed, number])
+        sampler, taker = step(World(rows=8), rng, number)
+        at_row = np.repeat(np.arange(8), sampler.lengths)
+        off = np.where(at_row < 3, np.abs(rng.normal(0, 0.1, len(at_row))), 0).astype(np.float32)
+        tokens = {**sampler.tokens, "train": sampler.tokens["train"] - off}
+        few.append(compare_step(replace(sampler, tokens=tokens), taker, LIMITS[FP32]))
+    verdict = judge(scenario_1=few, limits=LIMITS[FP32])
+    assert verdict.phase is Phase.TRAINING_FORWARD
+    first = judge(scenario_1=few[:1], limits=LIMITS[FP32])
+    assert (first.phase, first.confidence) != (Phase.NO_FAULT, Confidence.HIGH)
+
+
+def test_rewards_are_compared_on_their_own_scale():
+    sampler, taker = step(World(), np.random.default_rng(5))
+    for scale, outlier in ((0.01, 0.0), (1.0, -100.0), (1e3, 0.0)):
+        rewards = scale * (np.arange(len(taker.row_ids)) % 2) + outlier * (np.arange(len(taker.row_ids)) == 0)
+        inverted = np.where(np.arange(len(rewards)) > 0, scale - rewards, rewards)
+        given = ((sampler, rewards), (taker, inverted))
+        own, other = (replace(each, rows={**each.rows, "reward": reward}) for each, reward in given)
+        verdict = judge(scenario_1=[compare_step(own, other, LIMITS[FP32])], limits=LIMITS[FP32])
+        assert verdict.phase is Phase.REWARD_OR_ADVANTAGE
+        same = replace(taker, rows={**taker.rows, "reward": rewards + scale * 1e-7})
+        assert judge(scenario_1=[compare_step(own, same, LIMITS[FP32])], limits=LIMITS[FP32]).phase is Phase.NO_FAULT
+
+
+@pytest.mark.parametrize("shape", ["tiny", "7B", "30B-A3B"])
+@pytest.mark.parametrize("factor", [0.6, 0.7, 1.5])
+def test_an_update_of_another_size(shape, factor):
+    rng = np.random.default_rng(19)
+    changes = {
+        name: TensorChange(factor * each.other, each.other, hypot((1 - factor) * each.other, 0.05 * each.other))
+        for name, each in updates(transformer(*SHAPES[shape]), rng, None).items()
+    }
+    sampler, taker = step(World(noise=BF16), rng)
+    found = compare_step(replace(sampler, changes=changes), taker, LIMITS[BF16])
+    verdict = judge(scenario_1=[found], limits=LIMITS[BF16])
+    assert verdict.phase is Phase.TRAINING_UPDATE
+    assert "change_norm_rel_diff" in {each.finding.quantity for each in verdict.evidence}

@@ -81,7 +81,7 @@ FAULTS = {
     "colder": (World(rows=192, sampled_at=0.7), Phase.ROLLOUT, Because.SAMPLING_NOT_AS_CLAIMED),
     "top-k": (World(rows=96, top_k=2), Phase.ROLLOUT, Because.SAMPLING_NOT_AS_CLAIMED),
     "wide top-k": (World(rows=192, top_k=10), Phase.ROLLOUT, Because.SAMPLING_NOT_AS_CLAIMED),
-    "untempered": (World(rows=192, untempered=True, temperature=0.7), Phase.ROLLOUT, Because.SAMPLING_NOT_AS_CLAIMED),
+    "untempered": (World(rows=192, untempered=True, temperature=0.7), Phase.ROLLOUT, Because.ROLLOUT_DIFFERS),
     "engine": (World(rows=64, engine_off=0.05), Phase.ROLLOUT, Because.ROLLOUT_DIFFERS),
     "engine, bf16": (World(rows=64, engine_off=0.2, noise=BF16), Phase.ROLLOUT, Because.ROLLOUT_DIFFERS),
     "training of A": (World(rows=64, train_a_off=0.05), Phase.TRAINING_FORWARD, Because.ROLLOUT_AGREES_WITH_B),

@@ -92,7 +92,12 @@ ONE_STEP = {
         Because.ROLLOUT_AGREES_WITH_B,
     ),
     "forward, rollout with either": ({"forward": NO}, False, Phase.INCONCLUSIVE, Because.CANNOT_TELL_WHICH_TRAINING),
-    "forward, rollout with either, B known": ({"forward": NO}, True, Phase.TRAINING_FORWARD, Because.FORWARD_DIFFERS),
+    "forward, rollout with either, B known": (
+        {"forward": NO},
+        True,
+        Phase.INCONCLUSIVE,
+        Because.CANNOT_TELL_WHICH_TRAINING,
+    ),
     "forward, rollout nearer to B": (
         {"forward": NO, "extra": POSITION(0.1, 0.03)},
         False,
@@ -384,9 +389,45 @@ def test_faults_of_either_phase_in_different_steps_are_both_told():
     assert told == {"rollout": 3, "training_update": 5, "training_forward": 6}
 
 
-def test_the_first_fault_of_training_gives_the_verdict():
-    verdict = judge(scenario_1=[step(1), step(2, update=NO), step(3, forward=NO, rollout_sampler=NO)], limits=LIMITS)
+def test_an_update_may_follow_from_a_forward_pass_just_below_its_threshold():
+    """So the forward pass gives the verdict, unless it differs in fewer steps."""
+    forward = {"forward": NO, "rollout_sampler": NO}
+    verdict = judge(scenario_1=[step(1), step(2, update=NO), step(3, **forward)], limits=LIMITS)
+    assert (verdict.phase, verdict.first_step) == (Phase.TRAINING_FORWARD, 3)
+    verdict = judge(scenario_1=[step(1), *steps(2, first=2, update=NO), step(4, **forward)], limits=LIMITS)
     assert (verdict.phase, verdict.first_step) == (Phase.TRAINING_UPDATE, 2)
+    of_b = {"forward": NO, "rollout_taker": NO}
+    verdict = judge(scenario_1=[step(1), step(2, update=NO), *steps(3, first=3, **of_b)], limits=LIMITS)
+    assert (verdict.phase, verdict.because) == (Phase.INCONCLUSIVE, (Because.ENGINES_OF_A_AGREE_AGAINST_B.value,))
+
+
+def test_what_differs_is_never_no_fault():
+    """Rollout against its own training alone, which the table does not name."""
+    for scenario in (1, 2):
+        given = {f"scenario_{scenario}": steps(3, rollout_sampler=NO)}
+        verdict = judge(**given, limits=LIMITS)
+        assert (verdict.phase, verdict.because) == (Phase.INCONCLUSIVE, (Because.SOMETHING_DIFFERS.value,))
+
+
+def test_a_scenario_that_ended_before_says_nothing_of_later_steps():
+    """Both trainings at fault from step 4 on: scenario 1 of 3 healthy steps does not show that A's rollout agrees."""
+    verdict = judge(scenario_1=steps(3), scenario_2=[*steps(3), *steps(3, first=4, **DISAGREES)], limits=LIMITS)
+    assert verdict.phase is Phase.INCONCLUSIVE
+    both_of_b = {"forward": NO, "rollout_taker": NO}
+    verdict = judge(scenario_1=steps(3), scenario_2=[*steps(3), *steps(3, first=4, **both_of_b)], limits=LIMITS)
+    assert (verdict.phase, verdict.confidence) == (Phase.TRAINING_FORWARD, Confidence.MEDIUM)
+
+
+def test_training_that_explains_the_samples_better_is_no_proof():
+    """Log-probs of a training engine that do not sum to 1 explain anything better."""
+    gain = [
+        Finding(Aspect.SAMPLING, "logprob_gain_train_mean", AGREE, 0.5),
+        Finding(Aspect.SAMPLING, "logprob_gain_train_nats", AGREE, 400.0),
+    ]
+    verdict = judge_step(step(1, extra=gain, forward=NO, rollout_taker=NO), False, LIMITS)
+    assert (verdict.phase, verdict.because) == (Phase.INCONCLUSIVE, (Because.ENGINES_OF_A_AGREE_AGAINST_B.value,))
+    verdict = judge_step(step(1, extra=gain, **DISAGREES), False, LIMITS)
+    assert (verdict.phase, verdict.because) == (Phase.INCONCLUSIVE, (Because.CANNOT_TELL_WHICH.value,))
 
 
 def test_steps_may_come_in_any_order():
@@ -435,7 +476,7 @@ def test_what_to_set_where_the_forward_pass_is_missing():
 
 def test_sums_over_rows_alone_make_for_low_confidence():
     by_rows = Finding(Aspect.FORWARD, "logprob_row_diff_mean", DIFFER, 0.5)
-    verdict = judge(scenario_1=steps(2, forward=NOT, extra=[by_rows]), limits=LIMITS)
+    verdict = judge(scenario_1=steps(2, forward=NOT, rollout_sampler=NO, extra=[by_rows]), limits=LIMITS)
     assert (verdict.phase, verdict.confidence) == (Phase.TRAINING_FORWARD, Confidence.LOW)
 
 
@@ -450,7 +491,7 @@ def test_weak_evidence_of_one_step_is_medium():
     assert (twice.confidence, twice.first_step) == (Confidence.MEDIUM, 2)  # which of two updates is wrong is not shown
     unmoved = Finding(Aspect.UPDATE, "sampler_unmoved_tensors", DIFFER, 4.0)
     named = judge(scenario_1=[step(1), step(2, extra=[unmoved]), step(3, extra=[unmoved])], limits=LIMITS)
-    assert (named.phase, named.confidence) == (Phase.TRAINING_UPDATE, Confidence.HIGH)
+    assert (named.phase, named.confidence) == (Phase.TRAINING_UPDATE, Confidence.MEDIUM)  # they may be frozen in A
 
 
 def test_evidence_is_strongest_first():

@@ -94,6 +94,13 @@ def by_rows_alone(findings: Iterable[Finding], aspect: Aspect) -> bool:
     return BY_ROWS in judged
 
 
+def beyond_by_chance(finding: Finding) -> bool:
+    """Whether a value is beyond its limit and within its standard errors of it: neither a fault nor agreement."""
+    if finding.state is not State.AGREE or finding.value is None or finding.limit is None or not finding.error:
+        return False
+    return not (finding.value <= finding.limit if finding.above_is_bad else finding.value >= finding.limit)
+
+
 def strength(finding: Finding) -> float:
     """How many times beyond its limit a finding is; large for what must be exact or finite."""
     if finding.value is None or finding.limit is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from verl.crosscheck.diagnosis.assess import BY_ROWS, LOG_PROBS, by_rows_alone, state_of, strength
+from verl.crosscheck.diagnosis.assess import BY_ROWS, LOG_PROBS, beyond_by_chance, by_rows_alone, state_of, strength
 from verl.crosscheck.diagnosis.findings import Aspect, Confidence, Finding, Phase, State, StepComparison
 from verl.crosscheck.diagnosis.reading import StepReading
 from verl.crosscheck.diagnosis.reference import Reference
@@ -108,7 +108,8 @@ def _complete(step: StepComparison) -> bool:
     known = {each.quantity for each in step.findings if each.value is not None}
     agree = all(state_of(step.findings, aspect) is State.AGREE for aspect in (*ESSENTIAL, *BESIDES))
     critic = any(each.quantity == "critic_update" for each in step.findings)
-    return agree and not critic and known >= {"change_rel_diff", "reward_recomputed_rel_diff_max"}
+    beyond = any(beyond_by_chance(each) for each in step.findings)
+    return agree and not critic and not beyond and known >= {"change_rel_diff", "reward_recomputed_rel_diff_max"}
 
 
 BY_PHASE = {

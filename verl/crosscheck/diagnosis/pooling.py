@@ -19,8 +19,9 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from verl.crosscheck.diagnosis.assess import beyond_by_chance
 from verl.crosscheck.diagnosis.findings import Aspect, Finding, State, StepComparison
-from verl.crosscheck.diagnosis.thresholds import POOLED_CHANCE, RARE_TOKENS, Thresholds
+from verl.crosscheck.diagnosis.thresholds import ERRORS, POOLED_CHANCE, RARE_TOKENS, Thresholds, excess
 from verl.crosscheck.reasons import ReasonCode, because
 
 SCORES = ("nll_minus_entropy", "nll_minus_entropy_train")
@@ -41,7 +42,8 @@ def pooled(steps: Sequence[StepComparison], limits: Thresholds) -> list[StepComp
         _Ratio(Aspect.INDEPENDENCE, "equal_first_tokens_nats", "equal_first_tokens"),
     ]
     found = []
-    for step in steps:
+    means = _Means()
+    for step in map(means.after, steps):
         values = {(f.aspect, f.quantity): f.value for f in step.findings if _readable(f)}
         added = [finding for test in tests for finding in test.after(values, limits)]
         found.append(replace(step, findings=(*step.findings, *added)))
@@ -61,6 +63,30 @@ def _findings(
     reason = because(ReasonCode.OVER_STEPS, steps=steps)
     state = State.DIFFER if differs else State.AGREE
     return [Finding(aspect, f"{name}_{what}", state, value, limit, reason=reason) for what, value, limit in values]
+
+
+class _Means:
+    """Means over tokens so far. One that is beyond its limit by less than its standard errors in each step is beyond it
+    surely if it is over all steps together."""
+
+    def __init__(self) -> None:
+        self._sums: dict[tuple[Aspect, str], tuple[float, float, float]] = {}
+
+    def after(self, step: StepComparison) -> StepComparison:
+        """The step, with what differs by all steps up to it."""
+        tokens = {f.aspect: f.value for f in step.findings if f.quantity == "tokens" and f.value}
+        return replace(step, findings=tuple(self._after(each, tokens.get(each.aspect)) for each in step.findings))
+
+    def _after(self, finding: Finding, tokens: float | None) -> Finding:
+        if finding.value is None or finding.error is None or finding.limit is None or not tokens:
+            return finding
+        key = finding.aspect, finding.quantity
+        weights, values, squares = self._sums.get(key, (0.0, 0.0, 0.0))
+        weights, values = weights + tokens, values + tokens * excess(finding.quantity, finding.value)
+        squares += (tokens * finding.error) ** 2
+        self._sums[key] = weights, values, squares
+        surely = values / weights - ERRORS * math.sqrt(squares) / weights > excess(finding.quantity, finding.limit)
+        return replace(finding, state=State.DIFFER) if surely and beyond_by_chance(finding) else finding
 
 
 @dataclass

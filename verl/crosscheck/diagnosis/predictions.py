@@ -81,8 +81,8 @@ class Predictions:
         return value_at(finding.quantity, together)
 
     def _of_update(self, quantity: str) -> float | None:
-        if quantity == "change_rel_diff":
-            parts = [noise.get("train/change_rel_diff") for noise in self._noise.values()]
+        if quantity in ("change_rel_diff", "change_norm_rel_diff"):
+            parts = [noise.get(f"train/{quantity}") for noise in self._noise.values()]
         elif quantity == "grad_norm_rel_diff":
             parts = [_of_norm(noise) for noise in self._noise.values()]
         else:

@@ -26,6 +26,7 @@ SELF_EVIDENT = {
 """Aspects that show a fault of the sampler's rollout phase without a reference."""
 
 STOP_INSIDE = "stop_inside_share"
+GAIN = "logprob_gain_train"
 
 LOG_PROBS = (Aspect.ROLLOUT_TAKER, Aspect.ROLLOUT_SAMPLER, Aspect.FORWARD, Aspect.REFERENCE)
 
@@ -126,9 +127,16 @@ class _Counts:
 
 
 def _self_evident(comparison: StepComparison, states: dict[Aspect, State], counts: _Counts) -> tuple[Because, ...]:
-    """What shows a fault of the rollout phase of the sampler whatever its reference does."""
+    """What shows a fault of the rollout phase of the sampler whatever its reference does.
+
+    That training explains the samples better than the rollout engine claims is not among it: log-probs of a training
+    engine that do not sum to 1 look the same.
+    """
+    gains = {f.quantity.startswith(GAIN) for f in comparison.findings if f.aspect is Aspect.SAMPLING and _differs(f)}
     found = [SELF_EVIDENT[aspect] for aspect in SELF_EVIDENT if states[aspect] is DIFFER]
-    ending = {f.quantity for f in comparison.findings if f.aspect is Aspect.ENDING and f.state is DIFFER}
+    if gains == {True}:
+        found.remove(Because.SAMPLING_NOT_AS_CLAIMED)
+    ending = {f.quantity for f in comparison.findings if f.aspect is Aspect.ENDING and _differs(f)}
     if STOP_INSIDE in ending:
         at = found.index(Because.RESPONSES_CUT)
         found[at : at + 1] = [Because.STOP_TOKEN_INSIDE, *([Because.RESPONSES_CUT] if len(ending) > 1 else [])]
@@ -137,13 +145,22 @@ def _self_evident(comparison: StepComparison, states: dict[Aspect, State], count
     return tuple(found)
 
 
+def _differs(finding: Finding) -> bool:
+    return finding.state is DIFFER
+
+
 def _update(counts: _Counts, scenario: int) -> tuple[Because, ...]:
-    """How the updates differ, and whether that shows which of them is wrong."""
+    """How the updates differ, and whether that shows which is wrong.
+
+    A run that left tensors unmoved is the likelier one at fault, but they may be meant to stay; only numbers that are
+    not finite show which run is wrong.
+    """
     of_a, of_b = UNMOVED["sampler" if scenario == 1 else "taker"], UNMOVED["taker" if scenario == 1 else "sampler"]
     only_a, only_b = counts.of(of_a) > 0, counts.of(of_b) > 0
     nonfinite = counts.of(f"{'sampler' if scenario == 1 else 'taker'}_nonfinite_update") > 0
     named = [Because.ONLY_A_LEFT_UNMOVED] * only_a + [Because.ONLY_B_LEFT_UNMOVED] * only_b
     assumed = [Because.UPDATE_OF_B_TAKEN_AS_RIGHT] * (only_a == only_b and not nonfinite)
+    assumed += [Because.UNMOVED_MAY_BE_MEANT] * (only_a != only_b and not nonfinite)
     return (Because.UPDATE_DIFFERS, *named, *assumed)
 
 

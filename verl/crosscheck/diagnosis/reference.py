@@ -217,8 +217,10 @@ def limits_beside_other_steps(scenario_1: Sequence[StepComparison], limits: Thre
         scenario_1: assessed.
         limits: that they were assessed with.
     """
-    agreeing = [each for each in scenario_1 if state_of(each.findings, Aspect.ROLLOUT_TAKER) is State.AGREE]
-    return raised_to_noise(limits, agreeing, Aspect.ROLLOUT_TAKER)
+    for aspect in (Aspect.ROLLOUT_TAKER, Aspect.ROLLOUT_SAMPLER):
+        agreeing = [each for each in scenario_1 if state_of(each.findings, aspect) is State.AGREE]
+        limits = raised_to_noise(limits, agreeing, aspect)
+    return limits
 
 
 def from_other_steps(scenario_1: Sequence[StepComparison]) -> Reference:

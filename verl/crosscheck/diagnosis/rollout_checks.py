@@ -143,6 +143,8 @@ def _columns(rows: Alignment, groups: npt.NDArray[Any] | None) -> dict[str, Floa
     own_tokens = rows.column(False, "mask_tokens")
     if own_tokens is None or (own_tokens != tokens).any():
         return because(ReasonCode.OTHER_TOKENS_TRAINED)
+    if not rows.sides[0].sampling.get("multi_turn") and (tokens != rows.lengths).any():
+        return because(ReasonCode.MASKS_NOT_WHOLE)
     fine = np.logical_and.reduce([np.isfinite(each) for each in found.values()]) & (tokens > 0)
     if not fine.any():
         return because(ReasonCode.NO_FINITE_ROW)
@@ -174,7 +176,9 @@ def independence_findings(sampler: StepEvidence) -> list[Finding]:
         recorded = sampler.missing.get("tokens/rollout")
         return unknown(recorded or because(ReasonCode.NO_ROW_COLUMN, column=lacking[0]))
     fine = np.isfinite(columns["rollout_sum"]) & np.isfinite(columns["first_rollout"])  # type: ignore[arg-type]
-    fine &= (columns["mask_tokens"] == sampler.lengths) & (sampler.lengths > 0)
+    if not np.array_equal(sampler.rows["mask_tokens"], sampler.lengths):
+        return unknown(because(ReasonCode.MASKS_NOT_WHOLE))
+    fine &= sampler.lengths > 0
     prompts, responses, sums, first, first_sums, _ = (column[fine] for column in columns.values())  # type: ignore[index]
     if not len(prompts) or np.unique(prompts).size == len(prompts):
         return unknown(because(ReasonCode.NO_PROMPT_TWICE))

@@ -88,6 +88,9 @@ class Thresholds:
     )
     sampler_unmoved_tensors: float = _fixed(0, "a gradient that is not 0 moves a tensor; " + _EXACT, "definition")
     taker_unmoved_tensors: float = _fixed(0, "as sampler_unmoved_tensors", "definition")
+    change_norm_rel_diff: float = _fixed(
+        0.1, "Adam moves each weight by about the learning rate, whatever rounding does to the direction", _BENCH
+    )
     lr_rel_diff: float = _fixed(1e-6, "both runs follow one schedule, computed in float64", "definition")
     sampler_nonfinite_rollout: float = _fixed(0, _EXACT, "definition")
     sampler_nonfinite_train: float = _fixed(0, _EXACT, "definition")

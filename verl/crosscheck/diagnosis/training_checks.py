@@ -105,10 +105,20 @@ def _reward_finding(rows: Alignment, own: npt.NDArray[Any] | None, other: npt.ND
     if not np.isfinite(apart).all():
         count = int(np.count_nonzero(~np.isfinite(apart)))
         return broken(Aspect.INPUTS, "reward_rel_diff_max", because(ReasonCode.REWARDS_NOT_FINITE, rows=count))
-    scale = max(1.0, float(np.abs(other).max()))
-    differ = int(np.count_nonzero(apart > 1e-6 * scale))
+    relative = _relative_rewards(own, other)
+    differ = int(np.count_nonzero(relative > 1e-6))
     reason = because(ReasonCode.SOME_ROWS, rows=differ, all_rows=rows.rows) if differ else None
-    return measured(Aspect.INPUTS, "reward_rel_diff_max", float(apart.max()) / scale, reason)
+    return measured(Aspect.INPUTS, "reward_rel_diff_max", float(relative.max()), reason)
+
+
+def _relative_rewards(own: npt.NDArray[Any], other: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """[R] difference of two rewards beside the larger of them, or beside how far rewards usually are from their median
+    if that is more: one reward far out hides nothing, and one near 0 shows nothing."""
+    from_median = np.abs(other - np.median(other))
+    usual = float(np.median(from_median[from_median > 0])) if from_median.any() else TINY
+    size = np.maximum(np.maximum(np.abs(own), np.abs(other)), max(usual, TINY))
+    relative: npt.NDArray[np.float64] = np.abs(own - other) / size
+    return relative
 
 
 def _own_reward_finding(rows: Alignment) -> Finding:
@@ -123,10 +133,10 @@ def _own_reward_finding(rows: Alignment) -> Finding:
     if not np.isfinite(apart).all():
         count = int(np.count_nonzero(~np.isfinite(apart)))
         return broken(Aspect.INPUTS, quantity, because(ReasonCode.REWARDS_NOT_FINITE, rows=count))
-    scale = max(1.0, float(np.abs(reward[scored]).max()))
-    differ = int(np.count_nonzero(apart > 1e-6 * scale))
+    relative = _relative_rewards(own[scored], reward[scored])
+    differ = int(np.count_nonzero(relative > 1e-6))
     reason = because(ReasonCode.SOME_ROWS, rows=differ, all_rows=int(scored.sum())) if differ else None
-    return measured(Aspect.INPUTS, quantity, float(apart.max()) / scale, reason)
+    return measured(Aspect.INPUTS, quantity, float(relative.max()), reason)
 
 
 def _advantage_finding(rows: Alignment) -> Finding:
@@ -244,13 +254,18 @@ def change_findings(sampler: StepEvidence, taker: StepEvidence, predictions: Pre
     if size <= TINY and apart <= TINY:
         return [missing(Aspect.UPDATE, "change_rel_diff", because(ReasonCode.NO_WEIGHT_MOVED))]
     base = float(np.sqrt(np.dot(numbers[:, 0], numbers[:, 0])))
-    found = [measured(Aspect.UPDATE, "change_rel_diff", _ratio(apart, base))]
+    own = math.sqrt(sum(sampler.changes[name].own ** 2 for name in changes))
+    found = [
+        measured(Aspect.UPDATE, "change_rel_diff", _ratio(apart, base)),
+        measured(Aspect.UPDATE, "change_norm_rel_diff", _ratio(abs(own - base), max(own, base))),
+    ]
     for quantity, group_of in (
         ("change_rel_diff_max", str),
         ("change_rel_diff_kind_max", kind_of),
         ("change_rel_diff_layer_max", layer_of),
     ):
-        worst = _worst(quantity, _grouped(changes, group_of), TENSOR_WEIGHT * size**2, predictions)
+        heavy = _heavy(sampler, _grouped(changes, group_of))
+        worst = _worst(quantity, heavy, predictions)
         found += [] if worst is None else [worst]
     return found + _unmoved_findings(sampler, changes)
 
@@ -286,17 +301,25 @@ LEAST_PREDICTED = 0.1
 """Below, a prediction does not make a tensor stand out among the others."""
 
 
-def _worst(quantity: str, groups: Mapping[str, Changes], least: float, predictions: Predictions) -> Finding | None:
-    """The group that is furthest apart beside what is predicted of it; None if none carries weight.
+def _heavy(sampler: StepEvidence, groups: Mapping[str, Changes]) -> dict[str, Changes]:
+    """The groups that carry weight in the change of either run. How far the two are apart does not count: of a tensor
+    without a true gradient that is more than the change itself."""
+    squares = {
+        name: [
+            sum(sampler.changes[each].own ** 2 for each in members),
+            sum(other**2 for other, _ in members.values()),
+        ]
+        for name, members in groups.items()
+    }
+    total = max(sum(each[side] for each in squares.values()) for side in (0, 1))
+    return {name: members for name, members in groups.items() if max(squares[name]) > TENSOR_WEIGHT * total}
 
-    Args:
-        least: squared norm of the change, or of the difference, from which a group is judged.
-    """
+
+def _worst(quantity: str, groups: Mapping[str, Changes], predictions: Predictions) -> Finding | None:
+    """The group that is furthest apart beside what is predicted of it; None without groups."""
     worst: tuple[float, Finding] | None = None
     for name, members in groups.items():
         base, apart = (math.sqrt(sum(parts[at] ** 2 for parts in members.values())) for at in (0, 1))
-        if max(base, apart) ** 2 <= least:
-            continue
         value = _ratio(apart, base)
         predicted = predictions.of_tensors({each: parts[0] ** 2 for each, parts in members.items()})
         far = value / max(predicted or 0.0, LEAST_PREDICTED)

@@ -119,7 +119,14 @@ class _Court:
 
     def __init__(self, readings: Sequence[StepReading], reference: Reference) -> None:
         self._reference = reference
-        self._summaries = {n: summary([each.alone for each in readings if each.scenario == n]) for n in (1, 2)}
+        self._readings = {n: [each for each in readings if each.scenario == n] for n in (1, 2)}
+
+    def _in_scenario(self, scenario: int, global_step: int) -> Alone:
+        """The engine that stands alone in the other scenario. That none does counts up to its last step."""
+        readings = self._readings[scenario]
+        found = summary([each.alone for each in readings])
+        last = max((each.global_step for each in readings), default=0)
+        return Alone.NOT_RUN if found is Alone.NOBODY and last < global_step else found
 
     def judged(self, reading: StepReading) -> _Judged:
         charges: dict[Phase, Charge] = {}
@@ -137,12 +144,15 @@ class _Court:
             rules = (Because.REFERENCE_POLICY_DIFFERS, *self._following(reading))
             charges[FORWARD] = Charge(reading, rules, FORWARD_ASPECTS, rests_on_b=True)
         self._update(reading, charges)
+        if reading.findings and not charges and not doubts and not reading.driver:
+            doubts.append(Because.SOMETHING_DIFFERS)
         if reading.driver:
             charges[Phase.REWARD_OR_ADVANTAGE] = Charge(reading, reading.driver, (Aspect.INPUTS,))
         about = {
             Because.INPUTS_DIFFER: (Aspect.INPUTS, Aspect.UPDATE),
             Because.FORWARD_UNKNOWN: (Aspect.UPDATE,),
             Because.NO_COMMON_ROWS: (Aspect.INPUTS,),
+            Because.SOMETHING_DIFFERS: tuple(Aspect),
             Because.REFERENCE_NOT_FINITE: (Aspect.OUTCOME, Aspect.UPDATE),
         }
         aspects = tuple(aspect for doubt in doubts for aspect in about.get(doubt, LOG_PROBS))
@@ -152,9 +162,12 @@ class _Court:
         """Charge the engine that stands alone; return the doubts where none can be charged."""
         if reading.alone is Alone.ROLLOUT and reading.rollout:
             return []  # explained by what needs no reference
-        one, two = (reading.alone if reading.scenario == n else self._summaries[n] for n in (1, 2))
-        shown = self._reference.shown(reading.global_step)
-        found = conclude(one, two, shown=shown)
+        step = reading.global_step
+        one, two = (reading.alone if reading.scenario == n else self._in_scenario(n, step) for n in (1, 2))
+        shown = self._reference.shown(step)
+        # A reference is shown as far as the noise of a rollout engine: it does not decide within that.
+        within_noise = reading.alone is Alone.UNDECIDED and not reading.rollout_off_too
+        found = conclude(one, two, shown=shown and not within_noise)
         named = _named(found.phase, reading.alone)
         if named is None:
             return [self._doubt(reading, found.because)]
@@ -168,7 +181,7 @@ class _Court:
                 return [Because.REFERENCE_DISAGREES_WITH_ITSELF]
             differs = [Because.FORWARD_DIFFERS] if reading.evidence((Aspect.FORWARD,)) else []
             rules = tuple(dict.fromkeys([*differs, *rules, *self._following(reading)]))
-        unsure = named is FORWARD and one is Alone.NOT_RUN
+        unsure = named is FORWARD and one not in (Alone.TRAINING_A, Alone.UNDECIDED)
         charges.setdefault(named, Charge(reading, rules, aspects, rests_on_reference=rests, unconfirmed=unsure))
         if named is FORWARD and reading.rollout_off_too and reading.scenario == 1 and not reading.rollout:
             if not shown:
@@ -203,9 +216,9 @@ class _Court:
         if not reading.update or not self._reference.reproducible:
             return
         of_b = Because.ONLY_B_LEFT_UNMOVED in reading.update and Because.ONLY_A_LEFT_UNMOVED not in reading.update
-        assumed = Because.UPDATE_OF_B_TAKEN_AS_RIGHT in reading.update
-        phase = Phase.REFERENCE if of_b else UPDATE
-        charges[phase] = Charge(reading, reading.update, (Aspect.UPDATE, Aspect.OUTCOME), rests_on_b=assumed)
+        unsure = {Because.UPDATE_OF_B_TAKEN_AS_RIGHT, Because.UNMOVED_MAY_BE_MEANT} & set(reading.update)
+        charge = Charge(reading, reading.update, (Aspect.UPDATE, Aspect.OUTCOME), rests_on_b=bool(unsure))
+        charges.setdefault(Phase.REFERENCE if of_b else UPDATE, charge)
 
 
 def _shown_by(reading: StepReading) -> tuple[Aspect, ...]:
@@ -234,6 +247,8 @@ def _verdict(
     court = _Court(readings, reference)
     every = [court.judged(each) for each in readings]
     charges = _charges(every)
+    if set(charges) == {UPDATE} and _forward_differs_more_often(charges[UPDATE], readings):
+        charges = {}
     doubts = list(dict.fromkeys(doubt for each in every for doubt in each.doubts))
     phase, because, confidence, details = (
         _by_fault(charges, reference) if charges else _without(steps_1, steps_2, every, doubts, reference)
@@ -270,6 +285,13 @@ def _standing_alone(readings: Sequence[StepReading]) -> dict[str, dict[str, str]
     return found
 
 
+def _forward_differs_more_often(updates: Sequence[Charge], readings: Sequence[StepReading]) -> bool:
+    """Whether the training engines differ in more steps than those in which the updates alone do: then these follow
+    from a difference of the forward pass that is just below its threshold."""
+    differing = sum(each.alone in (Alone.TRAINING_B, Alone.UNDECIDED) for each in readings)
+    return differing >= len(updates) and all(each.rests_on_b for each in updates)
+
+
 def _charges(every: Sequence[_Judged]) -> dict[Phase, list[Charge]]:
     """The charges against each phase in the order of steps; phases in the order of their first one."""
     found: dict[Phase, list[Charge]] = {}
@@ -304,14 +326,19 @@ def _by_fault(
 
 
 def _phase(charges: Mapping[Phase, list[Charge]]) -> Phase:
-    """The verdict's one word for all that is charged. What is wrong with B or with what lies between the phases comes
-    first where A is charged by nothing but a comparison with B."""
+    """The verdict's one word for all that is charged.
+
+    An update that differs may follow from a forward pass just below its threshold, so of the two the forward pass comes
+    first unless it differs in fewer steps. What is wrong with B, or with what lies between the phases, comes first
+    where A is charged by nothing but a comparison with B.
+    """
     of_a = [phase for phase in OF_A if phase in charges]
     by_b_alone = all(charge.rests_on_b or charge.rests_on_reference for phase in of_a for charge in charges[phase])
     for other in (Phase.REFERENCE, Phase.REWARD_OR_ADVANTAGE):
         if other in charges and by_b_alone:
             return other
-    training = next((phase for phase in charges if phase in (FORWARD, UPDATE)), None)
+    counts = {phase: len(charges.get(phase, ())) for phase in (FORWARD, UPDATE)}
+    training = FORWARD if counts[FORWARD] and counts[FORWARD] >= counts[UPDATE] else UPDATE if counts[UPDATE] else None
     return Phase.BOTH if training and ROLLOUT in charges else training or ROLLOUT
 
 

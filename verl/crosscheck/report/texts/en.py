@@ -304,6 +304,10 @@ QUANTITIES = {
     "change_rel_diff": Named(
         "change of the weights, difference", "Of all weights: difference of both changes, relative to the change."
     ),
+    "change_norm_rel_diff": Named(
+        "size of the change of the weights, difference",
+        "Of all weights: relative difference of the norms of both changes.",
+    ),
     "change_rel_diff_max": Named(
         "change of a tensor, difference", "The same of the worst tensor among those that carry weight in the change."
     ),
@@ -380,12 +384,15 @@ BECAUSE = {
     Because.UPDATE_OF_B_TAKEN_AS_RIGHT: "Which of the two updates is wrong the pair does not show; B's is taken for right.",
     Because.ONLY_A_LEFT_UNMOVED: "A's update left tensors exactly as they were that B's moved.",
     Because.ONLY_B_LEFT_UNMOVED: "B's update left tensors exactly as they were that A's moved.",
+    Because.UNMOVED_MAY_BE_MEANT: "Tensors that one run leaves as they were may be frozen there on purpose.",
+    Because.SOMETHING_DIFFERS: "Something is beyond its threshold that shows no phase at fault.",
     Because.REWARDS_DIFFER: "For the same responses, the two runs have other rewards.",
     Because.ADVANTAGES_DIFFER: "For the same responses and rewards, the two runs have other advantages.",
     Because.FORWARD_DIFFERS: "The two training engines give different log-probs for the same tokens under the same "
     "weights.",
     Because.FORWARD_INFERRED: "A's rollout and training agree with each other, and not with B's training engine.",
-    Because.REFERENCE_POLICY_DIFFERS: "The two reference policies give different log-probs for the same tokens.",
+    Because.REFERENCE_POLICY_DIFFERS: "The two reference policies give different log-probs for the same tokens; "
+    "B's are taken for right.",
     Because.UPDATE_DIFFERS: "Both forward passes agree, and gradient norm, losses or change of the weights differ.",
     Because.UPDATE_FOLLOWS: "The update differs as well, which follows from the forward pass.",
     Because.INPUTS_FOLLOW: "Rewards or advantages differ as well, which follows from the forward pass.",

@@ -239,6 +239,7 @@ QUANTITIES = {
     "entropy_rel_diff": Named("熵差", "相对差。"),
     "lr_rel_diff": Named("学习率差", "相对差。"),
     "change_rel_diff": Named("权重变化之差", "所有权重：两边的变化相差多少，相对于变化本身。"),
+    "change_norm_rel_diff": Named("权重变化大小之差", "所有权重：两边变化的范数的相对差。"),
     "change_rel_diff_max": Named("单个张量的变化之差", "同上，取在变化中占有分量的张量里最差的一个。"),
     "change_rel_diff_kind_max": Named("一类张量的变化之差", "同上，取所有层合计后最差的一类张量。"),
     "change_rel_diff_layer_max": Named("一层的变化之差", "同上，取所有张量合计后最差的一层。"),
