@@ -9,7 +9,7 @@ from recipe.crosscheck.data import task_overrides, write_data
 from verl.crosscheck.diagnosis.findings import Phase
 from verl.crosscheck.report.load import ReportRequest, load_report
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.extended]  # every pair scores rows again; test_unequal_ranks looks at it
 
 REWARD = """
 import os

@@ -47,6 +47,7 @@ def test_healthy_steps_accuse_nobody(played):
     verdict = judge(scenario_1=played.reference, limits=limits_for(*played.sampling))
     assert (verdict.phase, verdict.steps) == (Phase.NO_FAULT, 2)
     assert "update/optimiser_state" in verdict.not_compared
+    assert "inputs/reward_recomputed_rel_diff_max" not in verdict.not_compared
 
 
 def test_faults_of_each_phase_are_localised(played):

@@ -24,7 +24,7 @@ from recipe.crosscheck.faults import plan as plans
 from recipe.crosscheck.faults.catalogue import Fault
 from verl.crosscheck.diagnosis.findings import Phase, StepComparison, Verdict, VerdictEvidence
 from verl.crosscheck.diagnosis.thresholds import Thresholds
-from verl.crosscheck.diagnosis.verdict import judge
+from verl.crosscheck.diagnosis.verdict import judge, judge_step
 from verl.crosscheck.text import number
 
 ONE_RANK, TWO_RANKS = "trainer.n_gpus_per_node=1", "trainer.n_gpus_per_node=2"
@@ -200,9 +200,8 @@ def unequal_ranks() -> list[Play]:
 
 
 def try_fault(played: Played, fault: Fault, step: int) -> Tried:
-    """The verdict on a fault's step, beside the healthy ones of its pair."""
-    steps = [*played.reference, played.comparisons[step]]
-    verdict = judge(scenario_1=steps, limits=played.limits)
+    """How a fault was judged in its step, see `verdict_on`."""
+    verdict = verdict_on(played, step)
     return Tried(
         fault=fault.name,
         line=fault.line,
@@ -214,6 +213,18 @@ def try_fault(played: Played, fault: Fault, step: int) -> Tried:
         acted=f"planted fault {fault.name} acts in step {step}" in played.log,
         evidence=strongest(verdict),
     )
+
+
+def verdict_on(played: Played, step: int) -> Verdict:
+    """The verdict on a step, beside the healthy ones of its pair.
+
+    Healthy steps show that B's rollout and training agree up to the last of them. B has no fault here, so for a step
+    after that it counts as known, as by a control run.
+    """
+    comparison = played.comparisons[step]
+    if all(each.global_step < step for each in played.reference):
+        return judge_step(comparison, True, played.limits)
+    return judge(scenario_1=[*played.reference, comparison], limits=played.limits)
 
 
 def strongest(verdict: Verdict) -> str:

@@ -16,12 +16,12 @@ from typing import Any
 from rich.table import Table
 
 from recipe.crosscheck.bench import pairs
+from recipe.crosscheck.bench.faults import verdict_on
 from recipe.crosscheck.bench.harness import Benchmark, BenchResult, console
 from recipe.crosscheck.bench.pairs import LONGEST, MANY_PROMPTS, PROMPTS, TOLD_FROM_CHANCE, Play, Played
 from recipe.crosscheck.faults import plan as plans
 from verl.crosscheck.diagnosis.assess import strength
 from verl.crosscheck.diagnosis.findings import VerdictEvidence
-from verl.crosscheck.diagnosis.verdict import judge
 
 FAMILIES: Mapping[str, Sequence[float]] = {
     "temperature": (1.05, 1.1, 1.2, 1.3),
@@ -71,7 +71,7 @@ def plays(families: Mapping[str, Sequence[float]]) -> list[Play]:
 
 def tried(played: Played, planted: plans.PlantedFault) -> dict[str, Any]:
     """The verdict on one amount."""
-    verdict = judge(scenario_1=[*played.reference, played.comparisons[planted.first]], limits=played.limits)
+    verdict = verdict_on(played, planted.first)
     strongest: VerdictEvidence | None = verdict.evidence[0] if verdict.evidence else None
     return {
         "amount": planted.amount,
