@@ -22,3 +22,13 @@ def tiny_qwen2(vocab_size=37, seed=0, **overrides):
         "initializer_range": 0.3,
     }
     return Qwen2ForCausalLM(Qwen2Config(vocab_size=vocab_size, **{**kwargs, **overrides})).eval()
+
+
+def save_with_tokenizer(folder):
+    """Save a tiny model and the demo's tokenizer into a folder; return the folder."""
+    from recipe.crosscheck.model import build_tokenizer
+
+    tokenizer = build_tokenizer()
+    tiny_qwen2(vocab_size=len(tokenizer)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder

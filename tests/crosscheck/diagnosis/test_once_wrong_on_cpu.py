@@ -14,8 +14,8 @@ from verl.crosscheck.diagnosis.compare import compare_step
 from verl.crosscheck.diagnosis.findings import Aspect, Confidence, Phase, State
 from verl.crosscheck.diagnosis.rules import Because
 from verl.crosscheck.diagnosis.thresholds import limits_for, profile
-from verl.crosscheck.diagnosis.training_checks import kind_of, layer_of
 from verl.crosscheck.diagnosis.verdict import judge
+from verl.crosscheck.diagnosis.weight_changes import kind_of, layer_of
 from verl.crosscheck.evidence.step import TensorChange
 
 BF16, FP32 = 0.015, 1e-5

@@ -418,6 +418,14 @@ def test_a_scenario_that_ended_before_says_nothing_of_later_steps():
     assert (verdict.phase, verdict.confidence) == (Phase.TRAINING_FORWARD, Confidence.MEDIUM)
 
 
+def test_a_doubt_speaks_of_the_engine_that_stands_alone():
+    """A's training in scenario 2, and in scenario 1, later, A's rollout, which nothing shows to be at fault then."""
+    first = [*steps(4), step(5, **DISAGREES)]
+    verdict = judge(scenario_1=first, scenario_2=steps(2, forward=NO, rollout_taker=NO), limits=LIMITS)
+    assert verdict.phase is Phase.TRAINING_FORWARD
+    assert verdict.details["doubts"] == [Because.REFERENCE_SHOWN_ONLY_BEFORE.value]
+
+
 def test_training_that_explains_the_samples_better_is_no_proof():
     """Log-probs of a training engine that do not sum to 1 explain anything better."""
     gain = [

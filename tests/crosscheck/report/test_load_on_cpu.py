@@ -25,7 +25,7 @@ from verl.crosscheck.errors import DirectoryError, SettingsError
 from verl.crosscheck.exchange import documents
 from verl.crosscheck.exchange.session.run_files import Start
 from verl.crosscheck.report import load
-from verl.crosscheck.report.load import ReportRequest, load_report
+from verl.crosscheck.report.load import MadeWith, ReportRequest, is_alike, load_report
 
 PLAN = SyntheticPlan(rows=32, tokens=16)
 STEPS = range(1, 6)
@@ -301,3 +301,14 @@ def test_no_rows_are_read_if_nobody_shows_them(stale):
 def test_logged_comparisons_are_plain_json(stale):
     path = next(stale.rglob("comparison/step_3.json"))
     assert json.loads(path.read_text())["kind"] == "step_comparison"
+
+
+def test_a_control_is_alike_if_its_runs_are_made_with_the_same():
+    gpu = MadeWith("cuda", {"engine": "vllm", "rollout_dtype": "bfloat16", "train_dtype": "bfloat16"})
+    other_engine = MadeWith("cuda", {**gpu.sampling, "engine": "sglang"})
+    npu = MadeWith("npu", gpu.sampling)
+    assert is_alike([(gpu, gpu)], (gpu, gpu))
+    assert is_alike([(gpu, npu), (npu, gpu)], (npu, gpu))
+    assert not is_alike([(npu, gpu)], (gpu, gpu))
+    assert not is_alike([(other_engine, gpu)], (gpu, gpu))
+    assert not is_alike([(MadeWith("cuda", None), gpu)], (gpu, gpu))

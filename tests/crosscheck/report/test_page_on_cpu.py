@@ -14,7 +14,7 @@ from verl.crosscheck.reasons import free_text
 from verl.crosscheck.report import charts, page_scenario
 from verl.crosscheck.report.model import Cell, Control, SettingRow
 from verl.crosscheck.report.page import render
-from verl.crosscheck.report.page_scenario import layer_changes, layer_of
+from verl.crosscheck.report.page_scenario import layer_changes, layer_label
 from verl.crosscheck.report.texts import texts_of
 
 EVIL = "</script></style><script>alert(1)</script><img src=x onerror=alert(2)>\"'{{7*7}}$x^2$&\x00"
@@ -246,7 +246,7 @@ def test_equal_changes_of_weights_are_said_and_not_drawn(make_report):
     ],
 )
 def test_layers_by_the_names_of_their_tensors(tensor, layer):
-    assert layer_of(tensor) == layer
+    assert layer_label(tensor) == layer
 
 
 def test_layers_stand_in_the_order_of_the_model_and_take_their_worst_tensor(rollout_report):

@@ -22,9 +22,9 @@ from verl.crosscheck.diagnosis.training_checks import (
     input_findings,
     outcome_findings,
     outcomes,
-    relative_changes,
     update_findings,
 )
+from verl.crosscheck.diagnosis.weight_changes import relative_changes
 from verl.crosscheck.evidence.step import StepEvidence
 from verl.crosscheck.reasons import ReasonCode, because
 

@@ -31,8 +31,8 @@ def strongest(findings: Iterable[Finding]) -> float:
 
 
 @dataclass(frozen=True)
-class Charge:
-    """What a step's reading holds against a phase."""
+class AtFault:
+    """That a step shows a phase at fault."""
 
     reading: StepReading
     because: tuple[Because, ...]
@@ -51,22 +51,22 @@ class Charge:
         return self.reading.evidence(self.aspects)
 
 
-def of_fault(charges: Sequence[Charge], reference: Reference) -> Confidence:
+def of_fault(at_fault: Sequence[AtFault], reference: Reference) -> Confidence:
     """How sure it is that a phase is at fault.
 
     Args:
-        charges: against it, in the order of steps.
+        at_fault: the steps that show it, in the order of steps.
         reference: what is known of run B.
     """
-    findings = [finding for each in charges for finding in each.evidence]
+    findings = [finding for each in at_fault for finding in each.evidence]
     quantities = {each.quantity for each in findings if each.aspect in LOG_PROBS}
     if quantities == {BY_ROWS} and len(quantities) == len({each.quantity for each in findings}):
         return Confidence.LOW
     if any(_is_calibrated(each) for each in findings) or reference.because is Because.REFERENCE_SHOWN_BY_CONTROL:
-        strong = len(charges) > 1 or strongest(findings) >= STRONG
+        strong = len(at_fault) > 1 or strongest(findings) >= STRONG
     else:
         strong = strongest(findings) >= FAR
-    first = charges[0]
+    first = at_fault[0]
     shown = (reference.well_shown or not first.rests_on_reference) and not (first.rests_on_b or first.unconfirmed)
     return (Confidence.LOW, Confidence.MEDIUM, Confidence.HIGH)[strong + shown]
 

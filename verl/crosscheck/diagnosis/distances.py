@@ -5,7 +5,8 @@
 `p` is the log-prob of who sampled or is compared with, `q` the other one's. With r = q - p on tokens drawn from p:
 k1 = mean(-r) and k3 = mean(exp(r) - 1 - r) both estimate KL(p || q) (Schulman's names); k3 is never negative.
 
-Work is done in float32, block by block, so that a step of millions of tokens stays in cache; sums are float64.
+Work is done in float32, block by block, so that a step of millions of tokens stays in cache; sums are float64, row by
+row, since rows are what errors are taken over.
 """
 
 from __future__ import annotations
@@ -119,11 +120,11 @@ class Accumulator:
         self._tokens = self._finite = self._beyond_2 = self._zeros = 0
         self._nonfinite = [0, 0]
         self._nonzero = [False, False]
-        self._abs = self._signed = self._max = self._prob_abs = self._k3 = self._exp_abs = 0.0
+        self._max = 0.0
         self._moments = np.zeros(5)
         self._scratch = Scratch()
         self._rows: list[tuple[Doubles, Doubles, Ints]] = []
-        self._scatter: list[tuple[Doubles, Ints]] = []
+        self._sums: list[tuple[Doubles, Ints]] = []
 
     def add(self, p: SampleColumn, q: SampleColumn, row_tokens: Ints) -> None:
         """Count a block.
@@ -135,11 +136,12 @@ class Accumulator:
         diff, abs_diff = (self._scratch.array(name, p.log_prob.size) for name in ("diff", "abs"))
         np.subtract(q.log_prob, p.log_prob, out=diff)
         np.abs(diff, out=abs_diff)
-        total = float(abs_diff.sum())
+        rows = _Rows(row_tokens)
+        sums = rows.sums(abs_diff)
         self._tokens += diff.size
-        self._rows.append((*_by_row(abs_diff, row_tokens), row_tokens))
-        if np.isfinite(total) and max(p.highest, q.highest) <= HIGHEST_LOG_PROB:
-            self._add_finite(p, q, diff, abs_diff, total, row_tokens)
+        self._rows.append((sums, rows.maxima(abs_diff), row_tokens))
+        if np.isfinite(sums).all() and max(p.highest, q.highest) <= HIGHEST_LOG_PROB:
+            self._add_finite(p, q, diff, abs_diff, rows)
         else:
             self._add_some(p.log_prob, q.log_prob, row_tokens)
 
@@ -151,52 +153,45 @@ class Accumulator:
         fine = fine_p & fine_q
         if fine.any():
             diff = q[fine] - p[fine]
-            abs_diff = np.abs(diff)
-            total = float(abs_diff.sum(dtype=np.float64))
             at_row = np.repeat(np.arange(len(row_tokens)), row_tokens)[fine]
             left = np.bincount(at_row, minlength=len(row_tokens)).astype(np.int64)
-            self._add_finite(SampleColumn(p[fine]), SampleColumn(q[fine]), diff, abs_diff, total, left)
+            self._add_finite(SampleColumn(p[fine]), SampleColumn(q[fine]), diff, np.abs(diff), _Rows(left))
 
-    def _add_finite(
-        self, p: SampleColumn, q: SampleColumn, diff: Floats, abs_diff: Floats, total: float, row_tokens: Ints
-    ) -> None:
+    def _add_finite(self, p: SampleColumn, q: SampleColumn, diff: Floats, abs_diff: Floats, rows: _Rows) -> None:
         self._finite += diff.size
         self._nonzero = [self._nonzero[0] or p.zeros < diff.size, self._nonzero[1] or q.zeros < diff.size]
         self._zeros += max(p.zeros, q.zeros)
         (sum_p, squares_p), (sum_q, squares_q) = p.moments, q.moments
-        if total == 0.0:
+        largest = float(abs_diff.max(initial=0.0))
+        if largest == 0.0:
             self._moments += (sum_p, sum_q, squares_p, squares_q, squares_p)
-            self._exp_abs += diff.size
-            equal = np.zeros((len(SCATTERED), len(row_tokens)))
-            equal[SCATTERED.index("exp_abs_diff_mean")] = row_tokens
-            self._scatter.append((equal, row_tokens))
-            return
-        self._moments += (sum_p, sum_q, squares_p, squares_q, float(np.dot(p.prob, q.prob)))
-        largest, signed = float(abs_diff.max()), float(diff.sum())
-        by_row = _RowSums(row_tokens)
-        sums = {"logprob_abs_diff_mean": by_row(abs_diff)}
-        signed_by_row = by_row(diff)
-        self._abs += total
-        self._max = max(self._max, largest)
-        self._signed += signed
-        if largest > LN_2:
-            self._beyond_2 += int(np.count_nonzero(abs_diff > LN_2))
+            sums = {"exp_abs_diff": rows.tokens.astype(np.float64)}
+        else:
+            self._moments += (sum_p, sum_q, squares_p, squares_q, float(np.dot(p.prob, q.prob)))
+            self._max = max(self._max, largest)
+            if largest > LN_2:
+                self._beyond_2 += int(np.count_nonzero(abs_diff > LN_2))
+            sums = self._sums_by_row(p, q, diff, abs_diff, largest, rows)
+        nothing = np.zeros(len(rows.tokens))
+        self._sums.append((np.stack([sums.get(name, nothing) for name in SUMMED]), rows.tokens))
+
+    def _sums_by_row(
+        self, p: SampleColumn, q: SampleColumn, diff: Floats, abs_diff: Floats, largest: float, rows: _Rows
+    ) -> dict[str, Doubles]:
+        """[R] each of `SUMMED`. Uses up `diff` and `abs_diff`."""
+        found = {"abs_diff": rows.sums(abs_diff), "diff": rows.sums(diff)}
         np.subtract(p.prob, q.prob, out=abs_diff)
-        self._prob_abs += float(np.abs(abs_diff, out=abs_diff).sum())
-        sums["prob_abs_diff_mean"] = by_row(abs_diff)
-        np.square(abs_diff, out=abs_diff)
-        sums["pearson"] = by_row(abs_diff)
+        found["prob_abs_diff"] = rows.sums(np.abs(abs_diff, out=abs_diff))
+        found["prob_squared_diff"] = rows.sums(np.square(abs_diff, out=abs_diff))
+        cut = found["diff"]
         if largest > MAX_LOG_RATIO:
             np.clip(diff, -MAX_LOG_RATIO, MAX_LOG_RATIO, out=diff)
-            signed = float(diff.sum(dtype=np.float64))
-            signed_by_row = by_row(diff)
+            cut = rows.sums(diff)
         ratio = self._ratio(p, q, diff, largest)
-        self._k3 += float(ratio.sum()) - diff.size - signed
-        sums["k3"] = by_row(ratio) - row_tokens - signed_by_row
+        found["k3"] = rows.sums(ratio) - rows.tokens - cut
         np.reciprocal(ratio, out=abs_diff)
-        self._exp_abs += float(np.maximum(ratio, abs_diff, out=ratio).sum())
-        sums["exp_abs_diff_mean"] = by_row(ratio)
-        self._scatter.append((np.stack([sums[name] for name in SCATTERED]), row_tokens))
+        found["exp_abs_diff"] = rows.sums(np.maximum(ratio, abs_diff, out=ratio))
+        return found
 
     def _ratio(self, p: SampleColumn, q: SampleColumn, diff: Floats, largest: float) -> Floats:
         """exp(diff); by division where probabilities are large enough, since that is quicker."""
@@ -227,15 +222,17 @@ class Accumulator:
         n = self._finite
         if not n:
             return {}
-        k1, k3 = -self._signed / n, max(0.0, self._k3 / n)
+        totals = sum(sums.sum(axis=1) for sums, _ in self._sums) / n
+        means = dict(zip(SUMMED, map(float, totals), strict=True))
+        k1, k3 = -means["diff"], max(0.0, means["k3"])
         return {
-            "logprob_abs_diff_mean": self._abs / n,
+            "logprob_abs_diff_mean": means["abs_diff"],
             "logprob_abs_diff_max": self._max,
-            "prob_abs_diff_mean": self._prob_abs / n,
+            "prob_abs_diff_mean": means["prob_abs_diff"],
             "k1": k1,
             "k3": k3,
             **({"k3_over_k1": k3 / k1} if k1 else {}),
-            "exp_abs_diff_mean": self._exp_abs / n,
+            "exp_abs_diff_mean": means["exp_abs_diff"],
             "ratio_beyond_2_share": self._beyond_2 / n,
             "exact_zeros": float(self._zeros),
             **self._correlation(),
@@ -248,17 +245,21 @@ class Accumulator:
         that of the mean.
         """
         n = self._finite
-        if not n or not self._scatter:
+        if not n:
             return {}
-        sums = np.concatenate([each for each, _ in self._scatter], axis=1)
-        counts = np.concatenate([each for _, each in self._scatter])
-        residuals = sums - sums.sum(axis=1, keepdims=True) / n * counts
-        found = dict(zip(SCATTERED, np.sqrt(np.square(residuals).sum(axis=1)) / n, strict=True))
-        errors = {name: float(value) for name, value in found.items()}
+        sums = np.concatenate([each for each, _ in self._sums], axis=1)
+        tokens = np.concatenate([each for _, each in self._sums])
+        residuals = sums - sums.sum(axis=1, keepdims=True) / n * tokens
+        found = dict(zip(SUMMED, map(float, np.sqrt(np.square(residuals).sum(axis=1)) / n), strict=True))
         spread = self._correlation()["prob_spread"]
-        errors["pearson"] = errors["pearson"] / (2 * spread**2) if spread else 0.0
-        errors["ratio_beyond_2_share"] = float(np.sqrt(self._beyond_2)) / n
-        return errors
+        return {
+            "logprob_abs_diff_mean": found["abs_diff"],
+            "prob_abs_diff_mean": found["prob_abs_diff"],
+            "k3": found["k3"],
+            "pearson": found["prob_squared_diff"] / (2 * spread**2) if spread else 0.0,
+            "exp_abs_diff_mean": found["exp_abs_diff"],
+            "ratio_beyond_2_share": float(np.sqrt(self._beyond_2)) / n,
+        }
 
     def _correlation(self) -> dict[str, float]:
         """Pearson's, and the smaller standard deviation of the probabilities; no correlation if that is next to 0."""
@@ -271,28 +272,35 @@ class Accumulator:
         return {"prob_spread": spread, "pearson": float(np.clip(correlation, -1.0, 1.0))}
 
 
-SCATTERED = ("logprob_abs_diff_mean", "prob_abs_diff_mean", "pearson", "k3", "exp_abs_diff_mean")
-"""Quantities that are means over tokens; of the correlation, the mean squared difference of the probabilities."""
+SUMMED = ("abs_diff", "diff", "prob_abs_diff", "prob_squared_diff", "k3", "exp_abs_diff")
+"""What is summed over the tokens of each row."""
 
 
-class _RowSums:
-    """Sums over the tokens of each row.
+class _Rows:
+    """The rows of a block.
 
     Args:
-        row_tokens: [R] how many there are.
+        tokens: [R] how many tokens of the block are each row's.
     """
 
-    def __init__(self, row_tokens: Ints) -> None:
-        self._rows = len(row_tokens)
-        self._full = row_tokens > 0
-        self._starts = np.concatenate(([0], np.cumsum(row_tokens[self._full])[:-1])).astype(np.int64)
+    def __init__(self, tokens: Ints) -> None:
+        self.tokens = tokens
+        self._full = tokens > 0
+        self._starts = (np.cumsum(tokens) - tokens)[self._full]
 
-    def __call__(self, values: Floats) -> Doubles:
-        """[R] of values [N], row after row; 0 in rows without tokens, which `reduceat` would get wrong."""
-        totals = np.zeros(self._rows)
+    def sums(self, values: Floats | Doubles) -> Doubles:
+        """[R] of values [N], row after row, in float64; 0 in rows without tokens, which `reduceat` gets wrong."""
+        return self._by_row(np.add, values)
+
+    def maxima(self, values: Floats) -> Doubles:
+        """[R] as `sums`."""
+        return self._by_row(np.maximum, values)
+
+    def _by_row(self, operation: np.ufunc, values: Floats | Doubles) -> Doubles:
+        found = np.zeros(len(self.tokens))
         if values.size:
-            totals[self._full] = np.add.reduceat(values, self._starts)
-        return totals
+            found[self._full] = operation.reduceat(values, self._starts, dtype=np.float64)
+        return found
 
 
 class Position:
@@ -320,9 +328,8 @@ class Position:
             d, e = second.astype(np.float64) - first, third.astype(np.float64) - first
         fine = np.isfinite(d) & np.isfinite(e)
         d, e = (np.clip(np.where(fine, each, 0.0), -MAX_LOG_RATIO, MAX_LOG_RATIO) for each in (d, e))
-        at_row = np.repeat(np.arange(len(row_tokens)), row_tokens)
-        squares, products = (np.bincount(at_row, each, minlength=len(row_tokens)) for each in (d * d, d * e))
-        self._rows.append((squares.astype(np.float64), products.astype(np.float64)))
+        rows = _Rows(row_tokens)
+        self._rows.append((rows.sums(d * d), rows.sums(d * e)))
 
     def result(self) -> tuple[float, float] | None:
         """Position and its standard error; None where the two others are equal."""
@@ -350,14 +357,3 @@ def distances(blocks: Iterable[TokenBlock]) -> Distances:
 
 
 _NO_ROWS = (np.zeros(0), np.zeros(0), np.zeros(0, np.int64))
-
-
-def _by_row(abs_diff: Floats, row_tokens: Ints) -> tuple[Doubles, Doubles]:
-    """[R] sum and maximum of each row; 0 in rows without tokens, which `reduceat` would get wrong."""
-    totals, maxima = np.zeros(len(row_tokens)), np.zeros(len(row_tokens))
-    full = row_tokens > 0
-    if full.any():
-        starts = np.concatenate(([0], np.cumsum(row_tokens[full])[:-1]))
-        totals[full] = np.add.reduceat(abs_diff, starts)
-        maxima[full] = np.maximum.reduceat(abs_diff, starts)
-    return totals, maxima

@@ -6,7 +6,8 @@ What is summed is a martingale within a step (see `rollout_checks`), and steps f
 steps. It may be looked at after each: the chance of ever leaving the bound is what it is made for.
 
 - Sum of -log p - H: the bound of a mixture of normal laws (Robbins 1970), |S| < sqrt((V + r) * (2 * log(1 / a) +
-  log((V + r) / r))), with V the sum of squares so far, r that of the first step and a the chance.
+  log((V + r) / r))), with V the sum of squares so far and a the chance. It holds for an r that is fixed in advance;
+  here r is the V of the first step, so the chance is about a.
 - Log likelihood ratios: exceed x nats with a chance of exp(-x) (Ville).
 
 How large the effect is, per token, must exceed the limit of a single step as well: rounding has a small effect that any

@@ -1,11 +1,10 @@
 # Copyright 2026 The verl-crosscheck authors
 # SPDX-License-Identifier: Apache-2.0
-"""How far apart two healthy engines are, predicted by either of them, and the thresholds that follow.
+"""How far apart two healthy engines are, predicted by both of them.
 
 Each run predicts on its own weights and rows how far rounding in a number format moves log-probs, gradient and change
 (`weights.noise`, `StepEvidence.noise`). Rounding in two engines is independent, so differences add like standard
-deviations, and what goes with their square adds as it is. A healthy difference is the two predictions together; the
-threshold is a multiple of that, no lower than a share of the profile's and no higher than a ceiling.
+deviations, and what goes with their square adds as it is. `thresholds.threshold` makes a threshold of the two together.
 """
 
 from __future__ import annotations

@@ -28,8 +28,6 @@ SELF_EVIDENT = {
 STOP_INSIDE = "stop_inside_share"
 GAIN = "logprob_gain_train"
 
-LOG_PROBS = (Aspect.ROLLOUT_TAKER, Aspect.ROLLOUT_SAMPLER, Aspect.FORWARD, Aspect.REFERENCE)
-
 UNMOVED = {"sampler": "sampler_unmoved_tensors", "taker": "taker_unmoved_tensors"}
 """Counts of tensors that one run alone left as they were."""
 
@@ -56,8 +54,6 @@ class StepReading:
     """Whether rewards or advantages differ and the forward passes do too, from which they may be computed."""
     reference_policy: bool = False
     """Whether the reference policies differ."""
-    not_finite: bool = False
-    """Whether run B has numbers that are not finite: then nothing else of the step counts."""
     doubts: tuple[Because, ...] = ()
     """What differs and shows no phase at fault."""
     findings: tuple[Finding, ...] = ()
@@ -83,7 +79,7 @@ def read_step(comparison: StepComparison, scenario: int) -> StepReading:
         return replace(blank, doubts=(Because.NO_COMMON_ROWS,))
     counts = _Counts(comparison)
     if counts.reference_not_finite(scenario):
-        return replace(blank, not_finite=True, doubts=(Because.REFERENCE_NOT_FINITE,))
+        return replace(blank, doubts=(Because.REFERENCE_NOT_FINITE,))
     forward = states[Aspect.FORWARD] is DIFFER or states[Aspect.REFERENCE] is DIFFER
     suspect = "sampler" if scenario == 1 else "taker"
     inputs = states[Aspect.INPUTS] is DIFFER

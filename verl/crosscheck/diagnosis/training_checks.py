@@ -5,9 +5,7 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,8 +16,8 @@ from verl.crosscheck.diagnosis.align import Alignment
 from verl.crosscheck.diagnosis.assess import broken, measured, missing
 from verl.crosscheck.diagnosis.findings import Aspect, Finding
 from verl.crosscheck.diagnosis.predictions import Predictions
-from verl.crosscheck.diagnosis.thresholds import TENSOR_WEIGHT, UNMOVED, UNMOVED_EXPERTS
-from verl.crosscheck.evidence.step import StepEvidence, TensorChange
+from verl.crosscheck.diagnosis.weight_changes import change_findings
+from verl.crosscheck.evidence.step import StepEvidence
 from verl.crosscheck.reasons import Reason, ReasonCode, because
 from verl.crosscheck.text import listed
 
@@ -237,160 +235,6 @@ def _relative(quantity: str, name: str, own: float, other: float, floor: float) 
         return broken(Aspect.UPDATE, quantity, reason)
     apart = abs(own - other)
     return measured(Aspect.UPDATE, quantity, 0.0 if apart <= TINY else apart / max(abs(other), floor), reason)
-
-
-def change_findings(sampler: StepEvidence, taker: StepEvidence, predictions: Predictions) -> list[Finding]:
-    """Change of all weights; of the tensor, the kind of tensor and the layer that are furthest apart, beside what is
-    predicted of each; and how many tensors one run alone left as they were."""
-    changes = {name: parts for name, (_, parts) in _changes(sampler, taker).items()}
-    if not changes:
-        reason = sampler.missing.get("changes") or taker.missing.get("changes")
-        return [missing(Aspect.UPDATE, "change_rel_diff", reason or because(ReasonCode.NO_CHANGES))]
-    numbers = np.asarray(list(changes.values()), dtype=np.float64)
-    if not np.isfinite(numbers).all():
-        bad = [name for name, parts in changes.items() if not np.isfinite(parts).all()]
-        return [broken(Aspect.UPDATE, "change_rel_diff", because(ReasonCode.CHANGES_NOT_FINITE, names=listed(bad)))]
-    apart, size = (float(np.sqrt(np.dot(column, column))) for column in (numbers[:, 1], numbers.max(axis=1)))
-    if size <= TINY and apart <= TINY:
-        return [missing(Aspect.UPDATE, "change_rel_diff", because(ReasonCode.NO_WEIGHT_MOVED))]
-    base = float(np.sqrt(np.dot(numbers[:, 0], numbers[:, 0])))
-    own = math.sqrt(sum(sampler.changes[name].own ** 2 for name in changes))
-    found = [
-        measured(Aspect.UPDATE, "change_rel_diff", _ratio(apart, base)),
-        measured(Aspect.UPDATE, "change_norm_rel_diff", _ratio(abs(own - base), max(own, base))),
-    ]
-    for quantity, group_of in (
-        ("change_rel_diff_max", str),
-        ("change_rel_diff_kind_max", kind_of),
-        ("change_rel_diff_layer_max", layer_of),
-    ):
-        heavy = _heavy(sampler, _grouped(changes, group_of))
-        worst = _worst(quantity, heavy, predictions)
-        found += [] if worst is None else [worst]
-    return found + _unmoved_findings(sampler, changes)
-
-
-_NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
-"""A part of a tensor's name that counts layers or experts."""
-
-
-def kind_of(name: str) -> str:
-    """The name of a tensor with `*` for the number of its layer and expert: `layers.*.self_attn.q_proj.weight`."""
-    return _NUMBER.sub("*", name)
-
-
-def layer_of(name: str) -> str:
-    """The name of a tensor up to the number of its layer: `model.layers.3`; all of the name without one."""
-    found = _NUMBER.search(name)
-    return name if found is None else name[: found.end()]
-
-
-Changes = Mapping[str, tuple[float, float]]
-"""By tensor: norm of the other run's change, and of the difference of both."""
-
-
-def _grouped(changes: Changes, group_of: Callable[[str], str]) -> dict[str, Changes]:
-    """The tensors of each group."""
-    found: dict[str, dict[str, tuple[float, float]]] = {}
-    for name, parts in changes.items():
-        found.setdefault(group_of(name), {})[name] = parts
-    return dict(found)
-
-
-LEAST_PREDICTED = 0.1
-"""Below, a prediction does not make a tensor stand out among the others."""
-
-
-def _heavy(sampler: StepEvidence, groups: Mapping[str, Changes]) -> dict[str, Changes]:
-    """The groups that carry weight in the change of either run. How far the two are apart does not count: of a tensor
-    without a true gradient that is more than the change itself."""
-    squares = {
-        name: [
-            sum(sampler.changes[each].own ** 2 for each in members),
-            sum(other**2 for other, _ in members.values()),
-        ]
-        for name, members in groups.items()
-    }
-    total = max(sum(each[side] for each in squares.values()) for side in (0, 1))
-    return {name: members for name, members in groups.items() if max(squares[name]) > TENSOR_WEIGHT * total}
-
-
-def _worst(quantity: str, groups: Mapping[str, Changes], predictions: Predictions) -> Finding | None:
-    """The group that is furthest apart beside what is predicted of it; None without groups."""
-    worst: tuple[float, Finding] | None = None
-    for name, members in groups.items():
-        base, apart = (math.sqrt(sum(parts[at] ** 2 for parts in members.values())) for at in (0, 1))
-        value = _ratio(apart, base)
-        predicted = predictions.of_tensors({each: parts[0] ** 2 for each, parts in members.items()})
-        far = value / max(predicted or 0.0, LEAST_PREDICTED)
-        if worst is None or far > worst[0]:
-            finding = measured(Aspect.UPDATE, quantity, value, because(ReasonCode.NAME, name=name))
-            worst = far, replace(finding, predicted=predicted)
-    return None if worst is None else worst[1]
-
-
-def _unmoved_findings(sampler: StepEvidence, changes: Mapping[str, tuple[float, float]]) -> list[Finding]:
-    """How many tensors one run left exactly as they were and the other moved.
-
-    Few tensors that hardly move do not count: rounding may keep all of a tensor in 16 bits where it is, and an expert
-    that one token reaches may get none in the other run.
-    """
-    own = {name: sampler.changes[name].own for name in changes}
-    total = max(sum(value**2 for value in own.values()), sum(other**2 for other, _ in changes.values()))
-    found = []
-    for side in ("sampler", "taker"):
-        alone = {
-            name: max(own[name], other) ** 2
-            for name, (other, _) in changes.items()
-            if (own[name] if side == "sampler" else other) == 0.0 < (other if side == "sampler" else own[name])
-        }
-        experts = {name: square for name, square in alone.items() if ".experts." in name}
-        others = sum(alone.values()) - sum(experts.values())
-        counted = [
-            name
-            for name in alone
-            if (sum(experts.values()) > UNMOVED_EXPERTS * total if name in experts else others > UNMOVED * total)
-        ]
-        kinds = sorted({kind_of(name) for name in counted})
-        which = because(ReasonCode.OF_TENSORS, count=len(changes), names=listed(kinds)) if counted else None
-        found.append(measured(Aspect.UPDATE, f"{side}_unmoved_tensors", len(counted), which))
-    return found
-
-
-def relative_changes(sampler: StepEvidence, taker: StepEvidence) -> dict[str, float]:
-    """Relative difference of the two runs' changes by tensor, largest first; without those that are not finite."""
-    found = {name: _ratio(apart, other) for name, (_, (other, apart)) in _changes(sampler, taker).items()}
-    return dict(sorted(((n, v) for n, v in found.items() if math.isfinite(v)), key=lambda each: (-each[1], each[0])))
-
-
-MAX_RATIO = 1e6
-"""Stands for the ratio of a change to none."""
-
-
-def _ratio(apart: float, base: float) -> float:
-    if apart <= TINY:
-        return 0.0 if apart == apart else math.nan
-    return min(apart / base, MAX_RATIO) if base > TINY else MAX_RATIO
-
-
-def _changes(sampler: StepEvidence, taker: StepEvidence) -> dict[str, tuple[bool, tuple[float, float]]]:
-    """By tensor: whether directions were compared, and the other run's change and how far the two are apart.
-
-    The sampler measures both where it loads the taker's weights over its own; else there are the norms of both.
-    """
-    found: dict[str, tuple[bool, tuple[float, float]]] = {}
-    for name, change in sampler.changes.items():
-        theirs = taker.changes.get(name)
-        other = change.other if change.other is not None else theirs.own if theirs is not None else None
-        if other is not None:
-            directed = change.apart is not None
-            found[name] = (directed, (other, _apart(change, other)))
-    return found
-
-
-def _apart(change: TensorChange, other: float) -> float:
-    """Of norms alone, what the difference cannot be below."""
-    return change.apart if change.apart is not None else abs(change.own - other)
 
 
 def outcome_findings(rows: Alignment, nonfinite: Mapping[str, int | None]) -> list[Finding]:

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from verl.crosscheck.diagnosis.alone import Alone, conclude, summary
-from verl.crosscheck.diagnosis.assess import reassess
+from verl.crosscheck.diagnosis.alone import Alone, Conclusion, conclude, summary
+from verl.crosscheck.diagnosis.assess import LOG_PROBS, reassess
 from verl.crosscheck.diagnosis.collapse import judge_outcomes
 from verl.crosscheck.diagnosis.conclusions import (
-    Charge,
+    AtFault,
     missing_essentials,
     next_actions,
     not_compared,
@@ -34,7 +34,7 @@ from verl.crosscheck.diagnosis.findings import (
 )
 from verl.crosscheck.diagnosis.pooling import pooled
 from verl.crosscheck.diagnosis.predictions import carried_on
-from verl.crosscheck.diagnosis.reading import LOG_PROBS, SELF_EVIDENT, StepReading, read_step
+from verl.crosscheck.diagnosis.reading import SELF_EVIDENT, StepReading, read_step
 from verl.crosscheck.diagnosis.reference import (
     ASSUMED,
     Reference,
@@ -103,13 +103,13 @@ class _Judged:
     """What a step's reading amounts to, beside the other scenario."""
 
     reading: StepReading
-    charges: Mapping[Phase, Charge]
+    at_fault: Mapping[Phase, AtFault]
     doubts: tuple[Because, ...]
     doubtful: tuple[Finding, ...]
     """What the doubts are about."""
 
 
-class _Court:
+class _BothScenarios:
     """Judges the readings of both scenarios, each beside what the other scenario shows.
 
     Args:
@@ -129,25 +129,25 @@ class _Court:
         return Alone.NOT_RUN if found is Alone.NOBODY and last < global_step else found
 
     def judged(self, reading: StepReading) -> _Judged:
-        charges: dict[Phase, Charge] = {}
+        at_fault: dict[Phase, AtFault] = {}
         doubts = list(reading.doubts)
         if reading.rollout:
             aspects = (*SELF_EVIDENT, Aspect.ROLLOUT_TAKER) if reading.scenario == 1 else tuple(SELF_EVIDENT)
             if reading.scenario == 1:
-                charges[ROLLOUT] = Charge(reading, reading.rollout, aspects)
+                at_fault[ROLLOUT] = AtFault(reading, reading.rollout, aspects)
             else:
                 rules = (Because.REFERENCE_ROLLOUT_AT_FAULT, *reading.rollout)
-                charges[Phase.REFERENCE] = Charge(reading, rules, aspects)
+                at_fault[Phase.REFERENCE] = AtFault(reading, rules, aspects)
         if reading.alone not in (Alone.NOBODY, Alone.NOT_RUN):
-            doubts += self._engines(reading, charges)
+            doubts += self._engines(reading, at_fault)
         if reading.reference_policy and self._reference.reproducible:
             rules = (Because.REFERENCE_POLICY_DIFFERS, *self._following(reading))
-            charges[FORWARD] = Charge(reading, rules, FORWARD_ASPECTS, rests_on_b=True)
-        self._update(reading, charges)
-        if reading.findings and not charges and not doubts and not reading.driver:
+            at_fault[FORWARD] = AtFault(reading, rules, FORWARD_ASPECTS, rests_on_b=True)
+        self._update(reading, at_fault)
+        if reading.findings and not at_fault and not doubts and not reading.driver:
             doubts.append(Because.SOMETHING_DIFFERS)
         if reading.driver:
-            charges[Phase.REWARD_OR_ADVANTAGE] = Charge(reading, reading.driver, (Aspect.INPUTS,))
+            at_fault[Phase.REWARD_OR_ADVANTAGE] = AtFault(reading, reading.driver, (Aspect.INPUTS,))
         about = {
             Because.INPUTS_DIFFER: (Aspect.INPUTS, Aspect.UPDATE),
             Because.FORWARD_UNKNOWN: (Aspect.UPDATE,),
@@ -156,10 +156,10 @@ class _Court:
             Because.REFERENCE_NOT_FINITE: (Aspect.OUTCOME, Aspect.UPDATE),
         }
         aspects = tuple(aspect for doubt in doubts for aspect in about.get(doubt, LOG_PROBS))
-        return _Judged(reading, charges, tuple(dict.fromkeys(doubts)), reading.evidence(aspects))
+        return _Judged(reading, at_fault, tuple(dict.fromkeys(doubts)), reading.evidence(aspects))
 
-    def _engines(self, reading: StepReading, charges: dict[Phase, Charge]) -> list[Because]:
-        """Charge the engine that stands alone; return the doubts where none can be charged."""
+    def _engines(self, reading: StepReading, at_fault: dict[Phase, AtFault]) -> list[Because]:
+        """Add the engine that stands alone to `at_fault`; return the doubts where it cannot be named."""
         if reading.alone is Alone.ROLLOUT and reading.rollout:
             return []  # explained by what needs no reference
         step = reading.global_step
@@ -170,7 +170,7 @@ class _Court:
         found = conclude(one, two, shown=shown and not within_noise)
         named = _named(found.phase, reading.alone)
         if named is None:
-            return [self._doubt(reading, found.because)]
+            return [self._doubt(reading, found)]
         rests = reading.alone is Alone.UNDECIDED or (reading.alone is Alone.ROLLOUT and reading.scenario == 1)
         rules = found.because
         if found.phase is Phase.BOTH:  # each engine has rules of its own
@@ -182,29 +182,29 @@ class _Court:
             differs = [Because.FORWARD_DIFFERS] if reading.evidence((Aspect.FORWARD,)) else []
             rules = tuple(dict.fromkeys([*differs, *rules, *self._following(reading)]))
         unsure = named is FORWARD and one not in (Alone.TRAINING_A, Alone.UNDECIDED)
-        charges.setdefault(named, Charge(reading, rules, aspects, rests_on_reference=rests, unconfirmed=unsure))
+        at_fault.setdefault(named, AtFault(reading, rules, aspects, rests_on_reference=rests, unconfirmed=unsure))
         if named is FORWARD and reading.rollout_off_too and reading.scenario == 1 and not reading.rollout:
             if not shown:
                 return [Because.CANNOT_TELL_WHICH]
             rules = (Because.ROLLOUT_DIFFERS_FROM_ALL,)
-            charges[ROLLOUT] = Charge(reading, rules, (Aspect.ROLLOUT_TAKER,), rests_on_reference=True)
+            at_fault[ROLLOUT] = AtFault(reading, rules, (Aspect.ROLLOUT_TAKER,), rests_on_reference=True)
         return []
 
-    def _doubt(self, reading: StepReading, because: tuple[Because, ...]) -> Because:
-        """Why the engine that stands alone cannot be charged."""
-        reference = self._reference
-        if reading.alone is Alone.ROLLOUT and reading.scenario == 1 and Because.CANNOT_TELL_WHICH in because:
-            if reference.healthy is False:
-                return Because.REFERENCE_DISAGREES_WITH_ITSELF
-            if reference.healthy:
-                return Because.REFERENCE_SHOWN_ONLY_BEFORE
-        own = {
-            Alone.ROLLOUT: (
-                Because.CANNOT_TELL_WHICH if reading.scenario == 1 else Because.REFERENCE_DISAGREES_WITH_ITSELF
-            ),
-            Alone.TRAINING_B: Because.ENGINES_OF_A_AGREE_AGAINST_B,
-        }
-        return because[0] if because else own.get(reading.alone, Because.CANNOT_TELL_WHICH_TRAINING)
+    def _doubt(self, reading: StepReading, found: Conclusion) -> Because:
+        """Why the engine that stands alone cannot be named."""
+        if found.phase is Phase.INCONCLUSIVE:
+            because = found.because[0]
+        elif reading.alone is Alone.ROLLOUT:
+            own = reading.scenario == 1
+            because = Because.CANNOT_TELL_WHICH if own else Because.REFERENCE_DISAGREES_WITH_ITSELF
+        elif reading.alone is Alone.TRAINING_B:
+            because = Because.ENGINES_OF_A_AGREE_AGAINST_B
+        else:
+            because = Because.CANNOT_TELL_WHICH_TRAINING
+        healthy = self._reference.healthy
+        if because is Because.CANNOT_TELL_WHICH and healthy is not None:
+            return Because.REFERENCE_SHOWN_ONLY_BEFORE if healthy else Because.REFERENCE_DISAGREES_WITH_ITSELF
+        return because
 
     @staticmethod
     def _following(reading: StepReading) -> tuple[Because, ...]:
@@ -212,13 +212,13 @@ class _Court:
         inputs, update = reading.inputs_follow, reading.update_follows
         return (*[Because.INPUTS_FOLLOW] * inputs, *[Because.UPDATE_FOLLOWS] * update)
 
-    def _update(self, reading: StepReading, charges: dict[Phase, Charge]) -> None:
+    def _update(self, reading: StepReading, at_fault: dict[Phase, AtFault]) -> None:
         if not reading.update or not self._reference.reproducible:
             return
         of_b = Because.ONLY_B_LEFT_UNMOVED in reading.update and Because.ONLY_A_LEFT_UNMOVED not in reading.update
         unsure = {Because.UPDATE_OF_B_TAKEN_AS_RIGHT, Because.UNMOVED_MAY_BE_MEANT} & set(reading.update)
-        charge = Charge(reading, reading.update, (Aspect.UPDATE, Aspect.OUTCOME), rests_on_b=bool(unsure))
-        charges.setdefault(Phase.REFERENCE if of_b else UPDATE, charge)
+        shown = AtFault(reading, reading.update, (Aspect.UPDATE, Aspect.OUTCOME), rests_on_b=bool(unsure))
+        at_fault.setdefault(Phase.REFERENCE if of_b else UPDATE, shown)
 
 
 def _shown_by(reading: StepReading) -> tuple[Aspect, ...]:
@@ -244,14 +244,14 @@ def _verdict(
 ) -> Verdict:
     steps_1, steps_2 = pooled(steps_1, limits), pooled(steps_2, limits)
     readings = [read_step(each, n) for n, steps in ((1, steps_1), (2, steps_2)) for each in steps]
-    court = _Court(readings, reference)
-    every = [court.judged(each) for each in readings]
-    charges = _charges(every)
-    if set(charges) == {UPDATE} and _forward_differs_more_often(charges[UPDATE], readings):
-        charges = {}
+    scenarios = _BothScenarios(readings, reference)
+    every = [scenarios.judged(each) for each in readings]
+    at_fault = _by_phase(every)
+    if set(at_fault) == {UPDATE} and _forward_differs_as_often(at_fault[UPDATE], readings):
+        at_fault = {}
     doubts = list(dict.fromkeys(doubt for each in every for doubt in each.doubts))
     phase, because, confidence, details = (
-        _by_fault(charges, reference) if charges else _without(steps_1, steps_2, every, doubts, reference)
+        _by_fault(at_fault, reference) if at_fault else _without(steps_1, steps_2, every, doubts, reference)
     )
     details |= {
         "limits": limits.name,
@@ -260,14 +260,14 @@ def _verdict(
         "alone": _standing_alone(readings),
         **({"reference_disagrees_in": list(reference.where)} if reference.where else {}),
     }
-    named = [found[0].reading.global_step for name, found in charges.items() if name is phase or phase is Phase.BOTH]
+    named = [found[0].reading.global_step for name, found in at_fault.items() if name is phase or phase is Phase.BOTH]
     return Verdict(
         phase=phase,
         confidence=confidence,
         first_step=min(named, default=None),
         steps=len(steps_1) + len(steps_2),
         because=tuple(each.value for each in because),
-        evidence=_evidence(charges, every),
+        evidence=_evidence(at_fault, every),
         not_compared=not_compared(steps_1, steps_2),
         next_actions=tuple(
             each.value for each in next_actions(phase, because, confidence, reference, steps_1, steps_2)
@@ -285,31 +285,31 @@ def _standing_alone(readings: Sequence[StepReading]) -> dict[str, dict[str, str]
     return found
 
 
-def _forward_differs_more_often(updates: Sequence[Charge], readings: Sequence[StepReading]) -> bool:
-    """Whether the training engines differ in more steps than those in which the updates alone do: then these follow
-    from a difference of the forward pass that is just below its threshold."""
+def _forward_differs_as_often(updates: Sequence[AtFault], readings: Sequence[StepReading]) -> bool:
+    """Whether the training engines differ in at least as many steps as those in which the updates alone do: then these
+    follow from a difference of the forward pass that is just below its threshold."""
     differing = sum(each.alone in (Alone.TRAINING_B, Alone.UNDECIDED) for each in readings)
     return differing >= len(updates) and all(each.rests_on_b for each in updates)
 
 
-def _charges(every: Sequence[_Judged]) -> dict[Phase, list[Charge]]:
-    """The charges against each phase in the order of steps; phases in the order of their first one."""
-    found: dict[Phase, list[Charge]] = {}
+def _by_phase(every: Sequence[_Judged]) -> dict[Phase, list[AtFault]]:
+    """The steps that show each phase at fault, in order; phases in the order of their first one."""
+    found: dict[Phase, list[AtFault]] = {}
     for each in sorted(every, key=lambda judged: judged.reading.global_step):
-        for phase, charge in each.charges.items():
-            found.setdefault(phase, []).append(charge)
+        for phase, shown in each.at_fault.items():
+            found.setdefault(phase, []).append(shown)
     return found
 
 
 def _by_fault(
-    charges: dict[Phase, list[Charge]], reference: Reference
+    at_fault: dict[Phase, list[AtFault]], reference: Reference
 ) -> tuple[Phase, list[Because], Confidence, dict[str, object]]:
-    phase = _phase(charges)
-    named = {name: found for name, found in charges.items() if phase is Phase.BOTH or name is phase}
+    phase = _phase(at_fault)
+    named = {name: found for name, found in at_fault.items() if phase is Phase.BOTH or name is phase}
     because = list(dict.fromkeys(rule for found in named.values() for rule in found[0].because))
     if any(found[0].rests_on_reference for found in named.values()) and reference.because:
         because.append(reference.because)
-    every = {name: of_fault(found, reference) for name, found in charges.items()}
+    every = {name: of_fault(found, reference) for name, found in at_fault.items()}
     details: dict[str, object] = {
         "phases": {
             name.value: {
@@ -319,27 +319,27 @@ def _by_fault(
                 "because": [rule.value for rule in found[0].because],
                 "confidence": every[name].value,
             }
-            for name, found in charges.items()
+            for name, found in at_fault.items()
         }
     }
     return phase, because, min((every[name] for name in named), key=_LEVELS.index), details
 
 
-def _phase(charges: Mapping[Phase, list[Charge]]) -> Phase:
-    """The verdict's one word for all that is charged.
+def _phase(at_fault: Mapping[Phase, list[AtFault]]) -> Phase:
+    """The verdict's one word for all that is at fault.
 
     An update that differs may follow from a forward pass just below its threshold, so of the two the forward pass comes
     first unless it differs in fewer steps. What is wrong with B, or with what lies between the phases, comes first
-    where A is charged by nothing but a comparison with B.
+    where nothing but a comparison with B speaks against A.
     """
-    of_a = [phase for phase in OF_A if phase in charges]
-    by_b_alone = all(charge.rests_on_b or charge.rests_on_reference for phase in of_a for charge in charges[phase])
+    of_a = [phase for phase in OF_A if phase in at_fault]
+    by_b_alone = all(each.rests_on_b or each.rests_on_reference for phase in of_a for each in at_fault[phase])
     for other in (Phase.REFERENCE, Phase.REWARD_OR_ADVANTAGE):
-        if other in charges and by_b_alone:
+        if other in at_fault and by_b_alone:
             return other
-    counts = {phase: len(charges.get(phase, ())) for phase in (FORWARD, UPDATE)}
+    counts = {phase: len(at_fault.get(phase, ())) for phase in (FORWARD, UPDATE)}
     training = FORWARD if counts[FORWARD] and counts[FORWARD] >= counts[UPDATE] else UPDATE if counts[UPDATE] else None
-    return Phase.BOTH if training and ROLLOUT in charges else training or ROLLOUT
+    return Phase.BOTH if training and ROLLOUT in at_fault else training or ROLLOUT
 
 
 _LEVELS = (Confidence.LOW, Confidence.MEDIUM, Confidence.HIGH)
@@ -377,14 +377,14 @@ def _without(
     return Phase.INCONCLUSIVE, because, Confidence.MEDIUM, details
 
 
-def _evidence(charges: Mapping[Phase, list[Charge]], every: Sequence[_Judged]) -> tuple[VerdictEvidence, ...]:
+def _evidence(at_fault: Mapping[Phase, list[AtFault]], every: Sequence[_Judged]) -> tuple[VerdictEvidence, ...]:
     """Of the first step in which each phase is at fault, strongest first; of doubts if none is."""
     found = [
         VerdictEvidence(first.reading.scenario, first.reading.global_step, finding)
-        for first in (charged[0] for charged in charges.values())
+        for first in (found[0] for found in at_fault.values())
         for finding in first.evidence
     ]
-    if not charges:
+    if not at_fault:
         found = [
             VerdictEvidence(each.reading.scenario, each.reading.global_step, finding)
             for each in [judged for judged in every if judged.doubts][:2]

@@ -61,11 +61,12 @@ def load_report(request: ReportRequest) -> Report:
     control_pair = None if request.control is None else find_pair(request.control)
     every = [*pairs.values(), *([control_pair] if control_pair else [])]
     compared = [compare_pair(pair, recompute=request.recompute) for pair in every]
-    base = limits_of(every, compared)
+    made_with = [[_made_with(pair, mode) for mode in MODES] for pair in every]
+    base = limits_of(made_with, compared)
     limits = base if request.limits is None else read_limits(request.limits, base)
     control = compared[-1].steps if control_pair else ()
     steps = {number: each.steps for number, each in zip(numbers, compared, strict=False)}
-    alike = control_pair is None or is_alike(list(pairs.values()), control_pair)
+    alike = control_pair is None or is_alike(made_with[:-1], made_with[-1])
     verdict = judge(
         scenario_1=steps.get(1, ()),
         scenario_2=steps.get(2, ()),
@@ -154,9 +155,29 @@ def compare_pair(pair: RecordedPair, *, recompute: bool) -> PairComparisons:
     return PairComparisons(tuple(steps), recomputed, tuple(lacking))
 
 
-def limits_of(pairs: Sequence[RecordedPair], compared: Sequence[PairComparisons]) -> Thresholds:
+@dataclass(frozen=True)
+class MadeWith:
+    """What a run was made with, as far as it is recorded."""
+
+    device: str | None
+    sampling: Mapping[str, Any] | None
+    """How it sampled and trained."""
+
+    @property
+    def noise(self) -> tuple[Any, ...]:
+        """What the noise of its numbers depends on: device, engine and number formats."""
+        names = ("engine", "rollout_dtype", "train_dtype", "quantization")
+        return (self.device, *((self.sampling or {}).get(name) for name in names))
+
+
+def _made_with(pair: RecordedPair, mode: ShareMode) -> MadeWith:
+    card = pair.cards.get(mode)
+    return MadeWith(None if card is None else card.device, _sampling(pair, mode))
+
+
+def limits_of(pairs: Sequence[Sequence[MadeWith]], compared: Sequence[PairComparisons]) -> Thresholds:
     """The limits that fit how all these runs sampled and trained; those that were logged if no evidence says."""
-    samplings = [found for pair in pairs for mode in MODES if (found := _sampling(pair, mode)) is not None]
+    samplings = [run.sampling for pair in pairs for run in pair if run.sampling is not None]
     if samplings:
         return limits_for(*samplings)
     logged = {
@@ -169,20 +190,13 @@ def limits_of(pairs: Sequence[RecordedPair], compared: Sequence[PairComparisons]
     return replace(profile("dense_bf16"), own=MappingProxyType(logged))
 
 
-def is_alike(pairs: Sequence[RecordedPair], control: RecordedPair) -> bool:
+def is_alike(pairs: Sequence[Sequence[MadeWith]], control: Sequence[MadeWith]) -> bool:
     """Return whether devices, engines and number formats of all runs are among those of the control.
 
     Noise is that of hardware, engine and format: a control of other ones does not tell how much of it is healthy here.
     """
-    known = {_made_with(control, mode) for mode in MODES}
-    return all(_made_with(pair, mode) in known for pair in pairs for mode in MODES)
-
-
-def _made_with(pair: RecordedPair, mode: ShareMode) -> tuple[Any, ...]:
-    """Return device, engine and number formats of a run, as far as they are recorded."""
-    card, sampling = pair.cards.get(mode), _sampling(pair, mode) or {}
-    names = ("engine", "rollout_dtype", "train_dtype", "quantization")
-    return (None if card is None else card.device, *(sampling.get(name) for name in names))
+    known = {run.noise for run in control}
+    return all(run.noise in known for pair in pairs for run in pair)
 
 
 def _logged(pair: RecordedPair, step: int) -> StepComparison | None:

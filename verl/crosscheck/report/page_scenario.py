@@ -254,13 +254,13 @@ def layer_changes(steps: Iterable[StepComparison]) -> LayerChanges | None:
     shown = differs or largest
     by_layer: dict[str, float] = {}
     for name, value in shown.changes.items():
-        layer = layer_of(name)
+        layer = layer_label(name)
         by_layer[layer] = max(by_layer.get(layer, 0.0), value, key=_size)
     ordered = sorted(by_layer.items(), key=lambda each: _order(each[0]))
     return LayerChanges(shown.global_step, differs is not None, dict(ordered), dict(shown.changes), _limit(shown))
 
 
-def layer_of(tensor: str) -> str:
+def layer_label(tensor: str) -> str:
     """`12` for a tensor of layer 12; for others the part of the name that tells them apart, such as `embed_tokens`."""
     match = _NUMBERED.search(tensor)
     if match:

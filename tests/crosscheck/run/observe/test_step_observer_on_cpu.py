@@ -4,8 +4,13 @@
 
 import errno
 import json
+from dataclasses import replace
+from math import hypot
 
+import numpy as np
 import pytest
+from crosscheck.diagnosis.simulated import World
+from crosscheck.diagnosis.simulated import step as simulated_step
 from evidence_fixtures import make_batch, make_update
 from rollout_fixtures import FakeManager, make_config, make_prompts
 
@@ -14,6 +19,7 @@ from verl.crosscheck.diagnosis.findings_json import comparison_from_json
 from verl.crosscheck.evidence import files
 from verl.crosscheck.exchange import filesystem
 from verl.crosscheck.exchange.layout import RunNames
+from verl.crosscheck.run.observe.step_observer import LiveComparison
 from verl.utils.share_data import ShareDataTest
 
 PROMPTS = [[1, number] for number in range(40)]
@@ -205,3 +211,18 @@ def test_what_will_be_lacking_is_said_at_start(root, capfd):
     config.trainer.share_data_evidence = "off"
     ShareDataTest(config)
     assert "verdict" not in capfd.readouterr().out
+
+
+def test_a_step_without_predictions_is_held_against_those_of_the_step_before():
+    noise = {f"{whose}/logprob_abs_diff_mean": 0.04 for whose in ("engine", "train")}
+    live = LiveComparison(slot=None, attempts=None)
+    limits = []
+    for number, own_noise in ((1, noise), (2, {}), (3, {})):
+        sides = simulated_step(World(noise=0.015), np.random.default_rng(number), number)
+        found = live._compared(*(replace(side, noise=own_noise) for side in sides))
+        limits += [
+            each.limit
+            for each in found.findings
+            if (each.aspect, each.quantity) == (Aspect.FORWARD, "logprob_abs_diff_mean")
+        ]
+    assert limits == pytest.approx([2.5 * hypot(0.04, 0.04)] * 3)

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_models import tiny_qwen2
+from tiny_models import save_with_tokenizer
 
-from recipe.crosscheck.model import build_tokenizer
 from verl.crosscheck.run.observe.noise import gradient_noise, log_prob_noise, total_by_tensor
 
 pytestmark = pytest.mark.slow  # about 15 s a process
@@ -23,11 +22,7 @@ ROOT = Path(__file__).parents[4]
 
 @pytest.fixture(scope="module")
 def model_folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("model")
-    tokenizer = build_tokenizer()
-    tiny_qwen2(vocab_size=len(tokenizer)).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+    return save_with_tokenizer(tmp_path_factory.mktemp("model"))
 
 
 def play(model_folder, out, kind, number_format, *options, ranks=1):

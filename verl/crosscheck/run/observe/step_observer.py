@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from verl.crosscheck.console import MARK, say
+from verl.crosscheck.diagnosis.assess import reassess
 from verl.crosscheck.diagnosis.compare import compare_step
 from verl.crosscheck.diagnosis.findings import State, StepComparison
 from verl.crosscheck.diagnosis.findings_json import to_json
+from verl.crosscheck.diagnosis.predictions import carried_on
 from verl.crosscheck.diagnosis.thresholds import limits_for
 from verl.crosscheck.evidence import files
 from verl.crosscheck.evidence.step import StepEvidence
@@ -202,6 +204,7 @@ class LiveComparison:
         self._slot, self._attempts = slot, attempts
         self.metrics: dict[str, float] = {}
         """Of the latest step, by the names that a tracker shows."""
+        self._before: StepComparison | None = None
 
     def compare(self, own: StepEvidence) -> None:
         """Compare the step that `own` is of; the other run has recorded it before it published its checkpoint."""
@@ -209,9 +212,7 @@ class LiveComparison:
         other = self._other(own.global_step)
         if other is None:
             return
-        comparison = self._attempts.result(
-            "the comparison", lambda: compare_step(own, other, limits_for(own.sampling, other.sampling))
-        )
+        comparison = self._attempts.result("the comparison", lambda: self._compared(own, other))
         if comparison is None:
             return
         self.metrics = metrics_of(comparison)
@@ -221,6 +222,15 @@ class LiveComparison:
             self._slot.names.comparison(own.global_step),
             lambda path: publish_json(path, to_json(comparison), replace=True, durable=False),
         )
+
+    def _compared(self, own: StepEvidence, other: StepEvidence) -> StepComparison:
+        """Return the comparison; without predictions of its own it has those of the step before."""
+        limits = limits_for(own.sampling, other.sampling)
+        comparison = compare_step(own, other, limits)
+        if self._before is not None:
+            comparison = reassess(carried_on([self._before, comparison])[1], limits)
+        self._before = comparison
+        return comparison
 
     def _other(self, global_step: int) -> StepEvidence | None:
         try:
