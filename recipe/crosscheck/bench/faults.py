@@ -23,6 +23,7 @@ from recipe.crosscheck.bench.pairs import CRITIC, MANY_PROMPTS, NEW_WORKERS, Pla
 from recipe.crosscheck.faults import plan as plans
 from recipe.crosscheck.faults.catalogue import Fault
 from verl.crosscheck.diagnosis.findings import Phase, StepComparison, Verdict, VerdictEvidence
+from verl.crosscheck.diagnosis.predictions import carried_on
 from verl.crosscheck.diagnosis.thresholds import Thresholds
 from verl.crosscheck.diagnosis.verdict import judge, judge_step
 from verl.crosscheck.text import number
@@ -221,7 +222,8 @@ def verdict_on(played: Played, step: int) -> Verdict:
     Healthy steps show that B's rollout and training agree up to the last of them. B has no fault here, so for a step
     after that it counts as known, as by a control run.
     """
-    comparison = played.comparisons[step]
+    steps = carried_on(sorted(played.comparisons.values(), key=lambda each: each.global_step))
+    comparison = next(each for each in steps if each.global_step == step)
     if all(each.global_step < step for each in played.reference):
         return judge_step(comparison, True, played.limits)
     return judge(scenario_1=[*played.reference, comparison], limits=played.limits)

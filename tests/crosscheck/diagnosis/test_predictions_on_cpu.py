@@ -62,6 +62,8 @@ def test_squares_add_as_they_are_and_correlations_from_1_downwards():
         (Aspect.FORWARD, MEAN, 0.04, 0.1),
         (Aspect.FORWARD, MEAN, 1e-7, 0.3 * LIMITS.logprob_abs_diff_mean),
         (Aspect.FORWARD, MEAN, 9.0, 10 * LIMITS.logprob_abs_diff_mean),
+        (Aspect.FORWARD, "logprob_abs_diff_max", 1.0, LIMITS.logprob_abs_diff_max),
+        (Aspect.FORWARD, "logprob_abs_diff_max", 8.0, 20.0),
         (Aspect.FORWARD, "k3", 2e-3, 6.25 * 2e-3),
         (Aspect.FORWARD, "pearson", 0.99, 1 - 6.25 * 0.01),
         (Aspect.UPDATE, "change_rel_diff", 0.4, 0.6),
